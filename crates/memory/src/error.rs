@@ -1,0 +1,61 @@
+//! Errors of mappings and of bounded access.
+
+use std::io;
+
+/// Why memory could not be mapped, populated, or used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MemoryError {
+    /// A mapping of no bytes was asked for.
+    #[error("a mapping needs at least one byte")]
+    Empty,
+    /// More than the address space can hold.
+    #[error("{wanted} bytes are more than this machine can address")]
+    TooLarge {
+        /// Length asked for.
+        wanted: u64,
+    },
+    /// The range is not inside the memory.
+    #[error("offset {offset} + length {len} is outside of {available} bytes")]
+    OutOfBounds {
+        /// First byte asked for.
+        offset: u64,
+        /// Bytes asked for.
+        len: u64,
+        /// Bytes there are.
+        available: u64,
+    },
+    /// An atomic word must start at a multiple of eight.
+    #[error("offset {offset} is not a multiple of 8")]
+    Unaligned {
+        /// Offset asked for.
+        offset: u64,
+    },
+    /// The file behind a foreign segment can shrink, so reading it could kill this process.
+    #[error("the shared file is not sealed against shrinking")]
+    NotSealed,
+    /// The file behind a foreign segment is shorter than announced.
+    #[error("the shared file has {actual} bytes, announced were {announced}")]
+    Short {
+        /// Length of the file.
+        actual: u64,
+        /// Length the owner announced.
+        announced: u64,
+    },
+    /// The operating system refused.
+    #[error("cannot {step} {len} bytes: {source}")]
+    System {
+        /// What was tried, a verb.
+        step: &'static str,
+        /// Bytes concerned.
+        len: u64,
+        /// The system's reason.
+        source: io::Error,
+    },
+}
+
+impl MemoryError {
+    pub(crate) fn system(step: &'static str, len: u64) -> impl FnOnce(rustix::io::Errno) -> Self {
+        move |errno| Self::System { step, len, source: errno.into() }
+    }
+}
