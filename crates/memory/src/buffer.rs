@@ -30,8 +30,13 @@ impl Buffer {
         if len == 0 {
             return Err(MemoryError::Empty);
         }
+        if !align.is_power_of_two() {
+            return Err(MemoryError::BadAlignment { align });
+        }
         let too_large = MemoryError::TooLarge { wanted: len as u64 };
-        let Ok(layout) = Layout::from_size_align(len, align) else { return Err(too_large) };
+        let Ok(layout) = Layout::from_size_align(len, align) else {
+            return Err(too_large);
+        };
         // SAFETY: the layout has at least one byte.
         let base = unsafe { alloc::alloc_zeroed(layout) };
         let missing = MemoryError::system("allocate", len as u64);
@@ -87,7 +92,13 @@ mod tests {
     #[test]
     fn impossible_buffers_are_refused() {
         assert!(matches!(Buffer::zeroed(0, 8), Err(MemoryError::Empty)));
-        assert!(matches!(Buffer::zeroed(8, 3), Err(MemoryError::TooLarge { .. })));
-        assert!(matches!(Buffer::zeroed(usize::MAX, 8), Err(MemoryError::TooLarge { .. })));
+        assert!(matches!(
+            Buffer::zeroed(8, 3),
+            Err(MemoryError::BadAlignment { align: 3 })
+        ));
+        assert!(matches!(
+            Buffer::zeroed(usize::MAX, 8),
+            Err(MemoryError::TooLarge { .. })
+        ));
     }
 }

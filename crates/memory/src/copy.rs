@@ -24,7 +24,10 @@ pub enum Kernel {
 impl Kernel {
     /// The best one that this processor has; the answer is cached by the standard library.
     pub fn detect() -> Self {
-        Self::all().into_iter().find(Kernel::is_available).unwrap_or(Self::Plain)
+        Self::all()
+            .into_iter()
+            .find(Kernel::is_available)
+            .unwrap_or(Self::Plain)
     }
 
     /// All kernels, best first.
@@ -66,7 +69,11 @@ pub fn copy(source: &[u8], target: &mut [u8]) -> usize {
 /// Like [`copy`], with a given kernel at any length; one that is not available becomes plain.
 pub fn copy_with(kernel: Kernel, source: &[u8], target: &mut [u8]) -> usize {
     let len = source.len().min(target.len());
-    let kernel = if kernel.is_available() { kernel } else { Kernel::Plain };
+    let kernel = if kernel.is_available() {
+        kernel
+    } else {
+        Kernel::Plain
+    };
     // SAFETY: as in `copy`; availability was just checked.
     unsafe { copy_kernel(kernel, source.as_ptr(), target.as_mut_ptr(), len) };
     len
@@ -77,7 +84,11 @@ pub fn copy_with(kernel: Kernel, source: &[u8], target: &mut [u8]) -> usize {
 /// # Safety
 /// `source` is valid for reads and `target` for writes of `len` bytes, and they do not overlap.
 pub(crate) unsafe fn copy_raw(source: *const u8, target: *mut u8, len: usize) {
-    let kernel = if len < STREAM_BYTES_MIN { Kernel::Plain } else { Kernel::detect() };
+    let kernel = if len < STREAM_BYTES_MIN {
+        Kernel::Plain
+    } else {
+        Kernel::detect()
+    };
     // SAFETY: the caller's promise is passed on, and `detect` answers only what is available.
     unsafe { copy_kernel(kernel, source, target, len) };
 }
@@ -190,7 +201,9 @@ mod tests {
     const CANARY: u8 = 0xA5;
 
     fn pattern(len: usize) -> Vec<u8> {
-        (0..len).map(|index| (index % 251) as u8 ^ (index / 251 % 256) as u8).collect()
+        (0..len)
+            .map(|index| (index % 251) as u8 ^ (index / 251 % 256) as u8)
+            .collect()
     }
 
     #[test]
@@ -200,11 +213,19 @@ mod tests {
             for len in (0..700).step_by(7).chain([1023, 1024, 2047, 4096]) {
                 for (from, to) in [(0, 0), (1, 0), (0, 1), (3, 61), (64, 63), (17, 33)] {
                     let mut target = vec![CANARY; len + 200];
-                    let copied = copy_with(kernel, &source[from..from + len], &mut target[to..to + len]);
+                    let copied =
+                        copy_with(kernel, &source[from..from + len], &mut target[to..to + len]);
                     assert_eq!(copied, len);
-                    assert_eq!(&target[to..to + len], &source[from..from + len], "{kernel:?} {len}");
+                    assert_eq!(
+                        &target[to..to + len],
+                        &source[from..from + len],
+                        "{kernel:?} {len}"
+                    );
                     let outside = target[..to].iter().chain(&target[to + len..]);
-                    assert!(outside.copied().all(|byte| byte == CANARY), "{kernel:?} {len}");
+                    assert!(
+                        outside.copied().all(|byte| byte == CANARY),
+                        "{kernel:?} {len}"
+                    );
                 }
             }
         }
@@ -213,11 +234,18 @@ mod tests {
     #[test]
     fn lengths_around_the_threshold_are_copied_exactly() {
         let source = pattern(STREAM_BYTES_MIN + 100);
-        for len in [STREAM_BYTES_MIN - 1, STREAM_BYTES_MIN, STREAM_BYTES_MIN + 99] {
+        for len in [
+            STREAM_BYTES_MIN - 1,
+            STREAM_BYTES_MIN,
+            STREAM_BYTES_MIN + 99,
+        ] {
             let mut target = vec![CANARY; len + 10];
             assert_eq!(copy(&source[1..1 + len], &mut target[5..5 + len]), len);
             assert_eq!(&target[5..5 + len], &source[1..1 + len]);
-            assert_eq!((&target[..5], &target[5 + len..]), (&[CANARY; 5][..], &[CANARY; 5][..]));
+            assert_eq!(
+                (&target[..5], &target[5 + len..]),
+                (&[CANARY; 5][..], &[CANARY; 5][..])
+            );
         }
     }
 

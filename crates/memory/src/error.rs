@@ -15,6 +15,12 @@ pub enum MemoryError {
         /// Length asked for.
         wanted: u64,
     },
+    /// Alignments are powers of two.
+    #[error("an alignment of {align} is not a power of two")]
+    BadAlignment {
+        /// Alignment asked for.
+        align: usize,
+    },
     /// The range is not inside the memory.
     #[error("offset {offset} + length {len} is outside of {available} bytes")]
     OutOfBounds {
@@ -24,6 +30,14 @@ pub enum MemoryError {
         len: u64,
         /// Bytes there are.
         available: u64,
+    },
+    /// Bytes cannot be received twice into the same place.
+    #[error("offset {offset} + length {len} overlaps another extent of the same list")]
+    Overlap {
+        /// First byte of the second extent.
+        offset: u64,
+        /// Its length.
+        len: u64,
     },
     /// An atomic word must start at a multiple of eight.
     #[error("offset {offset} is not a multiple of 8")]
@@ -56,6 +70,10 @@ pub enum MemoryError {
 
 impl MemoryError {
     pub(crate) fn system(step: &'static str, len: u64) -> impl FnOnce(rustix::io::Errno) -> Self {
-        move |errno| Self::System { step, len, source: errno.into() }
+        move |errno| Self::System {
+            step,
+            len,
+            source: errno.into(),
+        }
     }
 }

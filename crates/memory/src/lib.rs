@@ -13,7 +13,10 @@
 //! caller; builds with debug assertions keep a ledger of the ranges in use and panic on it (`usage`).
 //!
 //! Start reading at [`segment::Segment`], then [`slices`].
-#![expect(unsafe_code, reason = "mappings, non-temporal copies and caller memory need raw pointers")]
+#![expect(
+    unsafe_code,
+    reason = "mappings, non-temporal copies and caller memory need raw pointers"
+)]
 
 pub mod buffer;
 pub mod copy;

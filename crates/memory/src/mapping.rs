@@ -41,7 +41,12 @@ impl Mapping {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: a fresh mapping at an address that the kernel chooses touches no existing memory.
         let base = unsafe {
-            mm::mmap_anonymous(ptr::null_mut(), mapped, ProtFlags::READ | ProtFlags::WRITE, flags)
+            mm::mmap_anonymous(
+                ptr::null_mut(),
+                mapped,
+                ProtFlags::READ | ProtFlags::WRITE,
+                flags,
+            )
         }
         .map_err(MemoryError::system("map", mapped as u64))?;
         Self::from_base(base, len, mapped, Access::ReadWrite)
@@ -61,7 +66,14 @@ impl Mapping {
         // SAFETY: as above. The file is sealed against shrinking by its creator (checked by the
         // caller for foreign files), so no page of the mapping can lose its backing.
         let base = unsafe {
-            mm::mmap(ptr::null_mut(), mapped, protection, MapFlags::SHARED, file, 0)
+            mm::mmap(
+                ptr::null_mut(),
+                mapped,
+                protection,
+                MapFlags::SHARED,
+                file,
+                0,
+            )
         }
         .map_err(MemoryError::system("map", mapped as u64))?;
         Self::from_base(base, len, mapped, access)
@@ -74,7 +86,12 @@ impl Mapping {
         access: Access,
     ) -> Result<Self, MemoryError> {
         let base = NonNull::new(base.cast::<u8>()).ok_or(MemoryError::Empty)?;
-        let mapping = Self { base, len, mapped, access };
+        let mapping = Self {
+            base,
+            len,
+            mapped,
+            access,
+        };
         // A cache of many gigabytes does not belong into a core file; a refusal changes nothing.
         mapping.advise(Advice::LinuxDontDump).ok();
         Ok(mapping)
@@ -159,7 +176,11 @@ pub(crate) fn range_start(offset: u64, len: u64, available: u64) -> Result<usize
     usize::try_from(offset)
         .ok()
         .filter(|_| inside)
-        .ok_or(MemoryError::OutOfBounds { offset, len, available })
+        .ok_or(MemoryError::OutOfBounds {
+            offset,
+            len,
+            available,
+        })
 }
 
 /// The length as given and rounded up to whole pages.
@@ -168,9 +189,14 @@ fn page_lengths(len: u64) -> Result<(usize, usize), MemoryError> {
         return Err(MemoryError::Empty);
     }
     let too_large = MemoryError::TooLarge { wanted: len };
-    let Some(bytes) = usize::try_from(len).ok().filter(|len| isize::try_from(*len).is_ok()) else {
+    let Some(bytes) = usize::try_from(len)
+        .ok()
+        .filter(|len| isize::try_from(*len).is_ok())
+    else {
         return Err(too_large);
     };
-    let mapped = bytes.checked_next_multiple_of(rustix::param::page_size()).ok_or(too_large)?;
+    let mapped = bytes
+        .checked_next_multiple_of(rustix::param::page_size())
+        .ok_or(too_large)?;
     Ok((bytes, mapped))
 }

@@ -56,11 +56,22 @@ mod ledger {
                     state.entries.retain(|entry| entry.number != number);
                     drop(state);
                     debug_assert!(false, "{text}");
-                    return Claim { ledger: self.clone(), number };
+                    return Claim {
+                        ledger: self.clone(),
+                        number,
+                    };
                 }
-                state.entries.push(Entry { number, start, end, how });
+                state.entries.push(Entry {
+                    number,
+                    start,
+                    end,
+                    how,
+                });
             }
-            Claim { ledger: self.clone(), number }
+            Claim {
+                ledger: self.clone(),
+                number,
+            }
         }
     }
 
