@@ -104,6 +104,8 @@ struct Pool {
     live: VecDeque<Extents>,
     payload: u64,
     refused: u64,
+    granted: u64,
+    pieces: u64,
 }
 
 impl Pool {
@@ -113,6 +115,8 @@ impl Pool {
             live: VecDeque::new(),
             payload: 0,
             refused: 0,
+            granted: 0,
+            pieces: 0,
         })
     }
 
@@ -122,6 +126,8 @@ impl Pool {
             return false;
         };
         self.payload += size;
+        self.granted += 1;
+        self.pieces += extents.count() as u64;
         self.live.push_back(extents);
         true
     }
@@ -148,8 +154,14 @@ impl Pool {
         self.payload as f64 / self.arena.capacity() as f64
     }
 
+    /// Pieces per object granted since the last call of [`Pool::forget`].
     fn pieces_per_object(&self) -> f64 {
-        self.arena.extents() as f64 / self.arena.objects().max(1) as f64
+        self.pieces as f64 / self.granted.max(1) as f64
+    }
+
+    /// Starts the counters anew, at the end of a warm-up.
+    fn forget(&mut self) {
+        (self.refused, self.granted, self.pieces) = (0, 0, 0);
     }
 }
 
@@ -172,6 +184,9 @@ struct Sample {
 fn churn(pool: &mut Pool, mix: Mix, inserts: u64, rng: &mut ChaCha8Rng) -> f64 {
     let mut sum = 0.0;
     for nth in 0..inserts {
+        if nth == inserts / 2 {
+            pool.forget();
+        }
         let size = mix.size(rng);
         while !pool.insert(size) {
             pool.evict_random(rng);
@@ -199,6 +214,9 @@ fn sample(mix: Mix, options: &Options, seed: u64) -> Result<Sample, Box<dyn Erro
     let mut pool = Pool::new(capacity)?;
     let mut sum = 0.0;
     for nth in 0..inserts {
+        if nth == inserts / 2 {
+            pool.forget();
+        }
         let size = mix.size(&mut rng);
         while !pool.insert(size) {
             pool.evict_oldest();
@@ -213,10 +231,9 @@ fn sample(mix: Mix, options: &Options, seed: u64) -> Result<Sample, Box<dyn Erro
 
     let mut pool = Pool::new(capacity)?;
     let held = (capacity as f64 * HELD) as u64;
-    let mut refused_before = 0;
     for nth in 0..inserts {
         if nth == inserts / 2 {
-            refused_before = pool.refused;
+            pool.forget();
         }
         let size = mix.size(&mut rng);
         while pool.payload + size > held {
@@ -225,7 +242,7 @@ fn sample(mix: Mix, options: &Options, seed: u64) -> Result<Sample, Box<dyn Erro
         pool.insert(size);
     }
     let counted = inserts - inserts / 2;
-    result.failed_per_1000 = (pool.refused - refused_before) as f64 * 1000.0 / counted as f64;
+    result.failed_per_1000 = pool.refused as f64 * 1000.0 / counted as f64;
     result.pieces_held = pool.pieces_per_object();
     Ok(result)
 }

@@ -255,3 +255,32 @@ fn readers_share_and_released_ranges_are_writable() {
     drop((first, second));
     segment.write_at(0, b"after").unwrap();
 }
+
+#[test]
+fn threads_on_neighbouring_extents_do_not_disturb_each_other() {
+    const THREADS: u64 = 4;
+    const STRIPE: u64 = 777;
+    const STRIPES: u64 = 40;
+    let segment = Segment::anonymous(THREADS * STRIPES * STRIPE).unwrap();
+    let segment = &segment;
+    let work = move |thread: u64| {
+        let extents = (0..STRIPES).map(|nth| ((nth * THREADS + thread) * STRIPE, STRIPE));
+        for round in 0..20u64 {
+            let bytes: Vec<u8> = (0..STRIPES * STRIPE)
+                .map(|index| (index * (thread + 3) + round) as u8)
+                .collect();
+            let mut target = segment.target(extents.clone()).unwrap();
+            assert_eq!(target.fill_from(&bytes), bytes.len());
+            drop(target);
+            let mut seen = Vec::with_capacity(bytes.len());
+            let source = segment.source(extents.clone()).unwrap();
+            source.visit(|run| seen.extend_from_slice(run));
+            assert!(seen == bytes, "thread {thread} round {round}");
+        }
+    };
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            scope.spawn(move || work(thread));
+        }
+    });
+}
