@@ -1,6 +1,6 @@
 //! Raw memory: mappings, segments, caller memory, copies, aligned buffers, and the machine's limits.
 //!
-//! Owns every pointer of the workspace. The rest of the code names bytes by offset and length and
+//! Owns: every pointer of the workspace. The rest of the code names bytes by offset and length and
 //! gets bounded copies, checksums and I/O slices from here, so it can forbid `unsafe`.
 //!
 //! Must never: decide which bytes are free or whose they are (that is the arena and the index of
