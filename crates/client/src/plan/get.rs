@@ -51,9 +51,9 @@ impl Want {
 pub struct ReadDone {
     /// Bytes that arrived and whose piece checksums are right.
     pub len: u64,
-    /// Checksum of all of them, if the reader knows it; compared with the directory's when the
-    /// whole object was read.
-    pub checksum: Option<u64>,
+    /// Size and checksum of the whole version as its owner told them (for a read of the whole
+    /// object: as they came), if known; they must be the directory's.
+    pub shape: Option<Shape>,
 }
 
 /// What an item got.
@@ -235,6 +235,11 @@ impl Get {
             reads: HashMap::new(),
             next: 0,
         }
+    }
+
+    /// Moves the deadline back, once it is known how much there is to read.
+    pub fn extend(&mut self, deadline: Now) {
+        self.deadline = self.deadline.max(deadline);
     }
 
     /// True once every item is done.
@@ -606,7 +611,6 @@ impl Reading {
     /// A read counts only if exactly the bytes asked for came, and the whole object is the one
     /// that the directory named.
     fn check(&self, done: ReadDone) -> Result<u64, Failure> {
-        let whole = self.len == self.shape.size;
         if done.len != self.len {
             return Err(Failure::new(
                 Code::TransferFail,
@@ -614,13 +618,13 @@ impl Reading {
                 format!("{} bytes came, {} were asked for", done.len, self.len),
             ));
         }
-        match done.checksum {
-            Some(sum) if whole && sum != self.shape.checksum => Err(Failure::new(
+        match done.shape {
+            Some(shape) if shape != self.shape => Err(Failure::new(
                 Code::ChecksumMismatch,
                 Stage::Verify,
                 format!(
-                    "the bytes have the checksum {sum:016x}, the directory names {:016x}",
-                    self.shape.checksum
+                    "the owner has {} bytes with the checksum {:016x}, the directory names {} with {:016x}",
+                    shape.size, shape.checksum, self.shape.size, self.shape.checksum
                 ),
             )),
             _ => Ok(done.len),

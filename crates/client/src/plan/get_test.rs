@@ -119,7 +119,7 @@ fn outcome_of(steps: &[Step], item: usize) -> Option<Result<u64, Code>> {
 fn good() -> Result<ReadDone, Failure> {
     Ok(ReadDone {
         len: 100,
-        checksum: Some(7),
+        shape: Some(shape()),
     })
 }
 
@@ -243,7 +243,10 @@ fn wrong_bytes_are_reported_and_end_in_801_only_when_no_replica_is_left() {
     // Pieces that are right in themselves, but of other bytes than the directory named.
     let other = Ok(ReadDone {
         len: 100,
-        checksum: Some(8),
+        shape: Some(Shape {
+            checksum: 8,
+            ..shape()
+        }),
     });
     let steps = end(&mut get, 3, ticket, other);
     assert_eq!(reports_of(&steps), vec![(2, Fault::Bad)]);
@@ -421,7 +424,7 @@ fn short_and_ill_formed_answers_are_failures_not_bytes() {
     let (ticket, _) = started(&mut get, &[0, 1]);
     let short = Ok(ReadDone {
         len: 60,
-        checksum: None,
+        shape: None,
     });
     let steps = end(&mut get, 2, ticket, short);
     assert_eq!(reads_of(&steps)[0].1, 2, "the next replica is tried");
