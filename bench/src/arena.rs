@@ -212,6 +212,7 @@ fn sample(mix: Mix, options: &Options, seed: u64) -> Result<Sample, Box<dyn Erro
     result.pieces_on_failure = pool.pieces_per_object();
 
     let mut pool = Pool::new(capacity)?;
+    while pool.insert(mix.size(&mut rng)) {}
     let mut sum = 0.0;
     for nth in 0..inserts {
         if nth == inserts / 2 {
@@ -231,6 +232,7 @@ fn sample(mix: Mix, options: &Options, seed: u64) -> Result<Sample, Box<dyn Erro
 
     let mut pool = Pool::new(capacity)?;
     let held = (capacity as f64 * HELD) as u64;
+    while pool.fill_share() < HELD && pool.insert(mix.size(&mut rng)) {}
     for nth in 0..inserts {
         if nth == inserts / 2 {
             pool.forget();
