@@ -1,6 +1,8 @@
 //! What a master is started with, and why it may not start.
 
 use crate::state::StateError;
+use snowskin_proto::hello::Token;
+use snowskin_runtime::net::ListenError;
 use snowskin_types::policy::{ClusterPolicy, PlacementPolicy};
 use snowskin_types::{ClusterId, Millis, limits};
 use std::path::PathBuf;
@@ -56,17 +58,8 @@ impl Default for Config {
 #[non_exhaustive]
 pub enum StartError {
     /// A port is taken or an address is not of this host.
-    #[error("cannot listen on {address}:{port} ({option}): {cause}")]
-    Listen {
-        /// Options that named it.
-        option: &'static str,
-        /// Host as given.
-        address: String,
-        /// Port as given.
-        port: u16,
-        /// What the system says.
-        cause: std::io::Error,
-    },
+    #[error(transparent)]
+    Listen(#[from] ListenError),
     /// The token file cannot be used.
     #[error("--token-file {}: {cause}", file.display())]
     Token {
@@ -126,53 +119,21 @@ impl Config {
     }
 }
 
-/// What every peer must present, or nothing.
-#[derive(Clone, Default)]
-pub(crate) struct Token(Option<Vec<u8>>);
-
-/// Longest token: it has to fit into the first frame of a connection with room to spare.
-const TOKEN_BYTES_MAX: usize = 1_024;
-
-impl Token {
-    /// Reads the file; white space at the end is not part of the token.
-    pub(crate) fn read(file: Option<&PathBuf>) -> Result<Self, StartError> {
-        let Some(file) = file else {
-            return Ok(Token(None));
-        };
-        let bad = |cause: String| StartError::Token {
-            file: file.clone(),
-            cause,
-        };
-        let bytes = std::fs::read(file).map_err(|e| bad(e.to_string()))?;
-        let token = bytes.trim_ascii_end();
-        match token.len() {
-            0 => Err(bad("the file is empty".into())),
-            len if len > TOKEN_BYTES_MAX => Err(bad(format!(
-                "the token has {len} bytes; allowed are 1 to {TOKEN_BYTES_MAX}"
-            ))),
-            _ => Ok(Token(Some(token.to_vec()))),
-        }
+/// Reads what every peer must present; white space at the end is not part of it.
+pub(crate) fn read_token(file: Option<&PathBuf>) -> Result<Token, StartError> {
+    let Some(file) = file else {
+        return Ok(Token::default());
+    };
+    let bad = |cause: String| StartError::Token {
+        file: file.clone(),
+        cause,
+    };
+    let bytes = std::fs::read(file).map_err(|e| bad(e.to_string()))?;
+    let token = bytes.trim_ascii_end();
+    if token.is_empty() {
+        return Err(bad("the file is empty".into()));
     }
-
-    /// True when no token is asked for or `given` is it. Takes the same time wherever they differ.
-    pub(crate) fn admits(&self, given: &[u8]) -> bool {
-        let Some(token) = &self.0 else { return true };
-        let mut differs = usize::from(token.len() != given.len());
-        for (i, byte) in token.iter().enumerate() {
-            differs |= usize::from(byte ^ given.get(i).unwrap_or(&!byte));
-        }
-        std::hint::black_box(differs) == 0
-    }
-}
-
-impl std::fmt::Debug for Token {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(if self.0.is_some() {
-            "Token(set)"
-        } else {
-            "Token(none)"
-        })
-    }
+    Token::new(token).map_err(|e| bad(e.to_string()))
 }
 
 #[cfg(test)]
@@ -180,13 +141,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_exact_token_is_admitted() {
-        let token = Token(Some(b"secret".to_vec()));
-        assert!(token.admits(b"secret"));
-        for wrong in [&b""[..], b"secre", b"secrets", b"Secret"] {
-            assert!(!token.admits(wrong), "{wrong:?}");
-        }
-        assert!(Token(None).admits(b"anything"));
+    fn a_token_file_that_cannot_be_used_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("token");
+        let read = || read_token(Some(&file)).unwrap_err().to_string();
+        assert!(read().contains(&*file.to_string_lossy()));
+        std::fs::write(&file, " \n").unwrap();
+        assert!(read().contains("empty"));
+        std::fs::write(&file, "x".repeat(2_000)).unwrap();
+        assert!(read().contains("1024"));
+        std::fs::write(&file, "secret\n").unwrap();
+        let token = read_token(Some(&file)).unwrap();
+        assert_eq!(token, Token::new(b"secret").unwrap());
+        assert!(read_token(None).unwrap().is_empty());
     }
 
     #[test]

@@ -6,7 +6,6 @@ use crate::state::StateStore;
 use snowskin_directory::effect::Record;
 use snowskin_directory::event::PersistId;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::thread::JoinHandle;
 
 /// Records that may wait for the writer.
 const QUEUE_MAX: usize = 16_384;
@@ -23,13 +22,13 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// Starts the writer; join the handle after the journal was dropped.
-    pub(crate) fn start(store: StateStore, done: Done) -> std::io::Result<(Self, JoinHandle<()>)> {
+    /// The way to the writer, and the writer itself, to be run on a thread of its own. It ends when
+    /// the journal was dropped and everything that waited is written.
+    pub(crate) fn new(store: StateStore, done: Done) -> (Self, impl FnOnce() + Send + 'static) {
         let (queue, records) = sync_channel(QUEUE_MAX);
-        let thread = std::thread::Builder::new()
-            .name("snowskin-state".into())
-            .spawn(move || write_all(&store, &records, &done))?;
-        Ok((Journal { queue }, thread))
+        (Journal { queue }, move || {
+            write_all(&store, &records, &done)
+        })
     }
 
     /// Hands a record over; false when the queue is full or the writer has ended.

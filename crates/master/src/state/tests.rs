@@ -299,7 +299,8 @@ fn a_failed_write_stops_all_later_ones() {
             tell.send((id.0, ok)).unwrap();
         }
     };
-    let (journal, thread) = crate::journal::Journal::start(store, Box::new(done)).unwrap();
+    let (journal, writer) = crate::journal::Journal::new(store, Box::new(done));
+    let thread = std::thread::spawn(writer);
     let id = snowskin_directory::event::PersistId;
     assert!(journal.write(id(1), node(1, 1)));
     assert_eq!(told.recv().unwrap(), (1, true));
