@@ -64,6 +64,16 @@ pub enum Counter {
     ScrubBad,
     /// Reads and writes refused because the serving lease had ended.
     NotServing,
+    /// Writes refused because their version had ended here before.
+    OneShotRefused,
+    /// Answers of the present session to numbers that no longer wait for one.
+    AnswersLate,
+    /// Absences not told because too many wait; the master asks again.
+    AbsentsDropped,
+    /// Ended versions forgotten early because too many are remembered.
+    OneShotForgotten,
+    /// Answers that do not fit what they answer.
+    AnswersOdd,
 }
 
 /// An output of the core.
@@ -71,9 +81,17 @@ pub enum Counter {
 #[allow(missing_docs, reason = "the variants' documentation names the fields")]
 pub enum Effect {
     /// The writer's bytes go to these extents, in order. Ends with `Event::WriteEnd`.
-    Grant { write: WriteId, extents: Arc<[Extent]> },
-    /// Answers a writer. For a write that was never granted, its bytes are to be thrown away.
-    Answer { write: WriteId, result: Result<(), Failure> },
+    Grant {
+        write: WriteId,
+        extents: Arc<[Extent]>,
+    },
+    /// Answers a writer. For a write that was never granted, its bytes are to be thrown away. A write
+    /// that was cut is answered after its `Event::WriteEnd`; one that ended `Broken`, or whose writer
+    /// is gone, is not answered.
+    Answer {
+        write: WriteId,
+        result: Result<(), Failure>,
+    },
     /// Stop receiving the bytes of a granted write (it was retired); ends with `Event::WriteEnd`.
     CutWrite { write: WriteId },
     /// The read is pinned and may be sent. Ends with `Event::ReadEnd`.
@@ -83,7 +101,12 @@ pub enum Effect {
     /// Stop sending (the pin's deadline passed); ends with `Event::ReadEnd`.
     CutRead { read: ReadId },
     /// Check these bytes against their checksums; ends with `Event::Scrubbed`.
-    Scrub { scrub: ScrubId, shape: Shape, extents: Arc<[Extent]>, sums: Arc<PieceSums> },
+    Scrub {
+        scrub: ScrubId,
+        shape: Shape,
+        extents: Arc<[Extent]>,
+        sums: Arc<PieceSums>,
+    },
     /// Sends to the master on this link, in order.
     Send { link: LinkId, message: FromNode },
     /// Closes the connection to the master; a new one is opened after a back-off.

@@ -1,0 +1,128 @@
+//! Least recently used first.
+
+use super::list::{List, NONE, Slab};
+use super::{Entry, Policy};
+use std::collections::HashMap;
+
+/// One list in order of last use. The map is only looked up, never iterated, so its random order
+/// does not show.
+#[derive(Debug, Default)]
+pub struct Lru {
+    at: HashMap<u64, u32>,
+    slab: Slab<Entry>,
+    order: List,
+    bytes: u64,
+}
+
+impl Lru {
+    fn add(&mut self, entry: Entry) -> Option<u32> {
+        let at = self.slab.put(entry);
+        if at == NONE {
+            return None;
+        }
+        self.at.insert(entry.id, at);
+        self.bytes += entry.size;
+        Some(at)
+    }
+}
+
+impl Policy for Lru {
+    fn insert(&mut self, entry: Entry) {
+        if self.at.contains_key(&entry.id) {
+            self.touch(entry.id);
+        } else if let Some(at) = self.add(entry) {
+            self.order.push_head(&mut self.slab, at);
+        }
+    }
+
+    fn touch(&mut self, id: u64) {
+        if let Some(&at) = self.at.get(&id) {
+            self.order.unlink(&mut self.slab, at);
+            self.order.push_head(&mut self.slab, at);
+        }
+    }
+
+    fn remove(&mut self, id: u64) {
+        if let Some(at) = self.at.remove(&id) {
+            self.order.unlink(&mut self.slab, at);
+            self.bytes -= self.slab.take(at).size;
+        }
+    }
+
+    fn victim(&mut self) -> Option<u64> {
+        let id = self.slab.get(self.order.tail()?).id;
+        self.remove(id);
+        Some(id)
+    }
+
+    fn restore(&mut self, entry: Entry) {
+        if self.at.contains_key(&entry.id) {
+            self.demote(entry.id);
+        } else if let Some(at) = self.add(entry) {
+            self.order.push_tail(&mut self.slab, at);
+        }
+    }
+
+    fn demote(&mut self, id: u64) {
+        if let Some(&at) = self.at.get(&id) {
+            self.order.unlink(&mut self.slab, at);
+            self.order.push_tail(&mut self.slab, at);
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.order.len()
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(id: u64) -> Entry {
+        Entry {
+            id,
+            print: id,
+            size: 10 + id,
+        }
+    }
+
+    #[test]
+    fn the_one_unused_for_longest_goes_first() {
+        let mut lru = Lru::default();
+        (0..4).for_each(|id| lru.insert(entry(id)));
+        lru.touch(0);
+        lru.insert(entry(1));
+        assert_eq!((lru.len(), lru.bytes()), (4, 46));
+        let order: Vec<_> = std::iter::from_fn(|| lru.victim()).collect();
+        assert_eq!(order, [2, 3, 0, 1]);
+        assert_eq!((lru.len(), lru.bytes()), (0, 0));
+    }
+
+    #[test]
+    fn a_victim_that_is_restored_is_offered_next_unless_touched() {
+        let mut lru = Lru::default();
+        (0..3).for_each(|id| lru.insert(entry(id)));
+        assert_eq!(lru.victim(), Some(0));
+        lru.restore(entry(0));
+        assert_eq!(lru.victim(), Some(0));
+        lru.restore(entry(0));
+        lru.touch(0);
+        assert_eq!(lru.victim(), Some(1));
+    }
+
+    #[test]
+    fn a_demoted_object_goes_first_and_a_removed_one_never() {
+        let mut lru = Lru::default();
+        (0..3).for_each(|id| lru.insert(entry(id)));
+        lru.demote(2);
+        lru.remove(0);
+        lru.touch(7);
+        let order: Vec<_> = std::iter::from_fn(|| lru.victim()).collect();
+        assert_eq!(order, [2, 1]);
+    }
+}
