@@ -11,9 +11,16 @@ use std::sync::Arc;
 #[allow(missing_docs, reason = "the variants' documentation names the fields")]
 pub enum Record {
     /// This node is known, in this process life.
-    Node { node: NodeId, epoch: Epoch, address: Arc<str> },
+    Node {
+        node: NodeId,
+        epoch: Epoch,
+        address: Arc<str>,
+    },
     /// These nodes' memory content may be outdated since this term.
-    Mark { nodes: Vec<(NodeId, Epoch)>, term: Term },
+    Mark {
+        nodes: Vec<(NodeId, Epoch)>,
+        term: Term,
+    },
     /// The node's content has been reconciled.
     ClearMark { node: NodeId },
     /// The node is no longer known; whatever it still tells of this epoch is refused.

@@ -1,0 +1,109 @@
+//! What the passing of time leads to.
+
+use crate::directory::Directory;
+use crate::effect::{Counter, Effect};
+use crate::node::{Mark, state_of};
+use crate::timers::Reason;
+use snowskin_types::call::NodeState;
+use snowskin_types::limits::{FORGET_AFTER, SELF_DOUBT, SLICE_ITEMS};
+
+impl Directory {
+    pub(crate) fn on_tick(&mut self) {
+        let late = self.now.since(self.last_tick);
+        self.last_tick = self.now;
+        if late > SELF_DOUBT {
+            self.doubt();
+        }
+        self.tick_nodes();
+        self.tick_readiness();
+        for _ in 0..SLICE_ITEMS {
+            match self.timers.pop_due(self.now) {
+                Some(Reason::Obligation { ix, life, version }) => {
+                    self.on_obligation_alarm(ix, life, version);
+                }
+                Some(Reason::Verify { ix, life }) => self.on_verify_alarm(ix, life),
+                None => break,
+            }
+        }
+        if !self.in_grace() {
+            self.deferred_slice();
+        }
+        self.bound_memory();
+        self.sweep_slice();
+        self.recheck_slice();
+        self.jobs_slice();
+        self.want_continue();
+    }
+
+    /// The master itself stood still: it cannot tell who was silent.
+    fn doubt(&mut self) {
+        let now = self.now;
+        for ix in self.nodes.indices() {
+            if let Some(node) = self.nodes.get_mut(ix) {
+                node.heard = now;
+            }
+        }
+        self.count(Counter::SelfDoubt, 1);
+    }
+
+    fn tick_nodes(&mut self) {
+        let now = self.now;
+        let (suspect, gone) = (self.config.suspect_after, self.config.client_ttl);
+        let mut stopped = false;
+        for at in 0..self.nodes.slots() {
+            let ix = at as u16;
+            let Some(node) = self.nodes.get_mut(ix) else {
+                continue;
+            };
+            let silence = now.since(node.heard);
+            let state = state_of(node.session.is_some(), silence, suspect, gone);
+            if state != node.state {
+                node.state = state;
+                self.placeable = None;
+            }
+            if !node.stop_seen && node.stopped(now) {
+                node.stop_seen = true;
+                stopped = true;
+            }
+            let (ping, mark) = (node.ping_due <= now, node.mark);
+            let forget = state == NodeState::Gone
+                && node.session.is_none()
+                && node.stopped(now)
+                && silence > FORGET_AFTER;
+            if ping {
+                self.outbox.ping(ix);
+            }
+            if mark == Mark::Durable {
+                self.try_clear_mark(ix);
+            }
+            if forget {
+                self.begin_forget(ix);
+            }
+        }
+        if stopped {
+            self.waits.recheck();
+        }
+    }
+
+    fn tick_readiness(&mut self) {
+        if !self.ready && (self.incomplete == 0 || self.now >= self.recovery_end) {
+            self.ready = true;
+        }
+    }
+
+    pub(crate) fn has_work(&self) -> bool {
+        self.sweeper.has_work()
+            || self.waits.has_work()
+            || self.jobs_have_work()
+            || (!self.in_grace() && !self.deferred.is_empty())
+            || (!self.ready && self.incomplete == 0)
+    }
+
+    /// Asks for another tick soon when a sliced job waits.
+    pub(crate) fn want_continue(&mut self) {
+        let due = self.timers.next_due().is_some_and(|due| due <= self.now);
+        if (self.has_work() || due) && self.effects.last() != Some(&Effect::Continue) {
+            self.effects.push(Effect::Continue);
+        }
+    }
+}
