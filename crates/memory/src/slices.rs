@@ -103,6 +103,14 @@ impl List {
         })
     }
 
+    /// Moves the position back; bounded by the start.
+    fn rewind(&mut self, bytes: u64) {
+        let total: u64 = self.parts.iter().map(|part| part.len as u64).sum();
+        let done = total - self.remaining;
+        (self.index, self.within, self.remaining) = (0, 0, total);
+        self.advance(done.saturating_sub(bytes));
+    }
+
     fn advance(&mut self, bytes: u64) {
         debug_assert!(bytes <= self.remaining, "advanced past the end");
         let mut left = bytes.min(self.remaining);
@@ -158,6 +166,11 @@ impl<'a> SourceSlices<'a> {
     /// Moves the position past bytes that were sent.
     pub fn advance(&mut self, bytes: u64) {
         self.list.advance(bytes);
+    }
+
+    /// Moves the position back, at most to the start, to begin again.
+    pub fn rewind(&mut self, bytes: u64) {
+        self.list.rewind(bytes);
     }
 
     /// Lends at most `limit` of the pending bytes to one vectored write.
@@ -265,6 +278,11 @@ impl<'a> TargetSlices<'a> {
     /// Moves the position past bytes that were received.
     pub fn advance(&mut self, bytes: u64) {
         self.list.advance(bytes);
+    }
+
+    /// Moves the position back, at most to the start, to begin again.
+    pub fn rewind(&mut self, bytes: u64) {
+        self.list.rewind(bytes);
     }
 
     /// Lends at most `limit` of the pending bytes to one vectored read.

@@ -205,3 +205,16 @@ fn an_empty_list_lends_nothing() {
     );
     assert_eq!(SourceSlices::of(&[]).copy_to(&mut target), 0);
 }
+
+#[test]
+fn a_list_that_was_moved_back_begins_again_at_the_same_byte() {
+    let (first, second) = ([1u8, 2, 3], [4u8, 5, 6]);
+    let mut source = SourceSlices::of_all([&first[..], &second[..]]);
+    source.advance(5);
+    source.rewind(4);
+    let mut seen = Vec::new();
+    source.visit(|run| seen.extend_from_slice(run));
+    assert_eq!(seen, [2, 3, 4, 5, 6]);
+    source.rewind(100);
+    assert_eq!(source.remaining(), 6);
+}

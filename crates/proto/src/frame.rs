@@ -166,8 +166,11 @@ impl Phase {
         }
     }
 
-    /// Refuses a header that does not fit the phase.
-    pub(crate) fn parse(self, bytes: &[u8; HEADER_BYTES]) -> Result<Header, FrameError> {
+    /// Reads a header that may stand here.
+    ///
+    /// # Errors
+    /// As [`Header::parse`], and when a stranger begins with anything but a greeting.
+    pub fn parse(self, bytes: &[u8; HEADER_BYTES]) -> Result<Header, FrameError> {
         let header = Header::parse(bytes, self.body_max())?;
         let greets = matches!(header.kind, Kind::Hello | Kind::Welcome | Kind::Closing);
         if self == Phase::Hello && !greets {

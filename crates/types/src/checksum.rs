@@ -106,6 +106,20 @@ impl Default for PieceHasher {
 }
 
 impl PieceHasher {
+    /// For bytes that begin at `offset` of the object: the first sum is over what is left of the
+    /// piece there.
+    pub fn starting_at(offset: u64) -> Self {
+        PieceHasher {
+            in_piece: offset % PIECE_BYTES,
+            ..Self::default()
+        }
+    }
+
+    /// Sums of the pieces that are complete so far.
+    pub fn complete(&self) -> &[u64] {
+        &self.sums
+    }
+
     /// Takes the next run.
     pub fn update(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
@@ -168,5 +182,15 @@ mod tests {
             }
             assert_eq!(hasher.finish(), sums);
         }
+    }
+
+    #[test]
+    fn a_hasher_that_starts_amid_a_piece_closes_it_at_its_end() {
+        let bytes = vec![7; 2 * PIECE_BYTES as usize];
+        let start = PIECE_BYTES - 10;
+        let mut hasher = PieceHasher::starting_at(start);
+        hasher.update(&bytes[start as usize..]);
+        let sums = [crc64(&bytes[..10]), crc64(&bytes[..PIECE_BYTES as usize])];
+        assert_eq!(hasher.complete(), sums);
     }
 }

@@ -81,6 +81,8 @@ pub const PUT_START_DISCARD_TIMEOUT: Millis = Millis(30_000);
 pub const RECONNECT_BACKOFF_MIN: Millis = Millis(50);
 /// Longest back-off of a reconnect.
 pub const RECONNECT_BACKOFF_MAX: Millis = Millis(1_000);
+/// A stranger that connected says hello within this time.
+pub const HELLO_TIMEOUT: Millis = Millis(5_000);
 /// Longest wait for one TCP connection to open.
 pub const CONNECT_TIMEOUT: Millis = Millis(2_000);
 /// Unacknowledged bytes may stay this long before the kernel gives the connection up.
