@@ -3,7 +3,8 @@
 //! Reader and writer are two halves of one task. What one read brings is handled in line, and what it is answered
 //! with leaves in one write.
 
-use crate::hub::{Hub, LinkEnd, Origin, stage_of};
+use crate::answer::{Origin, stage_of};
+use crate::hub::{Hub, LinkEnd};
 use crate::metrics::Tally;
 use crate::outbox::{Ending, Outbox, Refusal, Sent};
 use bytes::BytesMut;

@@ -4,18 +4,19 @@
 //! feeds it here on its own thread and carries out what the directory says before the lock is given up.
 //! Nothing under the lock waits: sends go to bounded buffers, durable writes to the writer's queue.
 
+use crate::answer::{Origin, Slot, closed, deliver, late, stage_of};
 use crate::journal::Journal;
-use crate::metrics::{Account, Ledger, Op, Tally};
+use crate::ledger::{Account, Ledger, Op};
+use crate::metrics::Tally;
 use crate::outbox::{Outbox, Refusal};
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 use snowskin_directory::directory::Directory;
 use snowskin_directory::effect::Effect;
 use snowskin_directory::event::{Event, LinkId, PersistId, RequestId};
 use snowskin_directory::gauges::Gauges;
 use snowskin_runtime::clock::{Clock, SystemClock};
-use snowskin_types::call::{Keys, PutMode, Reply, Request};
+use snowskin_types::call::{PutMode, Reply, Request};
 use snowskin_types::error::Stage;
-use snowskin_types::limits::FRAME_BYTES_MAX;
 use snowskin_types::link::{FromNode, NodeItem, ToNode};
 use snowskin_types::{ClusterId, Code, Failure, Millis, Now, Term};
 use std::cmp::Reverse;
@@ -33,46 +34,8 @@ pub(crate) const REQUEST_TIMEOUT: Millis = Millis(60_000);
 
 /// Requests not answered yet, of all connections together.
 const WAITING_MAX: usize = 262_144;
-/// Bytes of keys in one page of a listing on the wire; the rest of the frame is for their lengths.
-const PAGE_BYTES_MAX: usize = FRAME_BYTES_MAX / 2;
 /// Deadlines of answered requests that are kept before they are cleared out.
 const DEADLINES_SLACK: usize = 4_096;
-
-/// Where an answer goes.
-#[derive(Debug)]
-pub(crate) enum Origin {
-    /// To a connection, under the number that the request came with.
-    Connection(Arc<Outbox>, u64),
-    /// To a task.
-    Task(oneshot::Sender<Reply>),
-    /// To a thread.
-    Thread(Arc<Slot>),
-}
-
-/// Where a thread waits for one answer.
-#[derive(Debug, Default)]
-pub(crate) struct Slot {
-    reply: Mutex<Option<Reply>>,
-    filled: Condvar,
-}
-
-impl Slot {
-    fn fill(&self, reply: Reply) {
-        *self.reply.lock() = Some(reply);
-        self.filled.notify_one();
-    }
-
-    /// Waits for the answer until `deadline`.
-    pub(crate) fn wait(&self, deadline: Instant) -> Option<Reply> {
-        let mut reply = self.reply.lock();
-        while reply.is_none() {
-            if self.filled.wait_until(&mut reply, deadline).timed_out() {
-                break;
-            }
-        }
-        reply.take()
-    }
-}
 
 /// Takes what the directory sends to one node of the same process.
 ///
@@ -571,34 +534,6 @@ fn answer(ledger: &mut Ledger, waiting: Waiting, reply: Reply) {
     deliver(waiting.origin, reply, waiting.stage);
 }
 
-fn deliver(origin: Origin, reply: Reply, stage: Stage) {
-    match origin {
-        Origin::Connection(outbox, wire) => outbox.reply(wire, &fitting(reply), stage),
-        // Whoever no longer listens needs no answer.
-        Origin::Task(tell) => drop(tell.send(reply)),
-        Origin::Thread(slot) => slot.fill(reply),
-    }
-}
-
-/// A page of keys that a frame could not hold is cut: the asker continues after its last key.
-fn fitting(reply: Reply) -> Reply {
-    match reply {
-        Reply::Listed { keys, .. } if keys.packed().len() > PAGE_BYTES_MAX => {
-            let mut cut = Keys::new();
-            for key in keys.iter() {
-                if cut.packed().len() + key.len() > PAGE_BYTES_MAX || cut.push(key).is_err() {
-                    break;
-                }
-            }
-            Reply::Listed {
-                keys: cut,
-                more: true,
-            }
-        }
-        reply => reply,
-    }
-}
-
 /// What is refused without asking the directory.
 fn refused_now(inner: &Inner, request: &Request) -> Option<Failure> {
     let stage = stage_of(request);
@@ -622,29 +557,4 @@ fn refused_now(inner: &Inner, request: &Request) -> Option<Failure> {
              restarted on a sound one",
         )
     })
-}
-
-fn closed(stage: Stage) -> Failure {
-    Failure::new(
-        Code::UnavailableInStatus,
-        stage,
-        "the master is shutting down",
-    )
-}
-
-fn late(stage: Stage) -> Failure {
-    Failure::new(
-        Code::RpcTimeout,
-        stage,
-        "the master had no answer within the deadline",
-    )
-}
-
-/// Where in an operation a failure of this request arises.
-pub(crate) fn stage_of(request: &Request) -> Stage {
-    match request {
-        Request::Reserve { .. } | Request::Cancel { .. } => Stage::Reserve,
-        Request::Locate { .. } | Request::Exists { .. } => Stage::Locate,
-        _ => Stage::Session,
-    }
 }

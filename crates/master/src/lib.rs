@@ -7,11 +7,13 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod answer;
 mod config;
 mod connection;
 mod http;
 mod hub;
 mod journal;
+mod ledger;
 mod metrics;
 mod outbox;
 mod server;

@@ -237,12 +237,11 @@ mod tests {
     #[test]
     fn a_peer_that_takes_nothing_is_cut_off_at_the_bound() {
         let outbox = Outbox::default();
-        let failure = snowskin_types::Failure::new(
-            snowskin_types::Code::Internal,
-            Stage::Session,
-            "x".repeat(1 << 20),
-        );
-        let reply = Reply::Failed(failure);
+        let mut keys = snowskin_types::call::Keys::new();
+        for _ in 0..16 {
+            keys.push(&[b'x'; 60_000]).unwrap();
+        }
+        let reply = Reply::Listed { keys, more: true };
         for n in 0..64 {
             outbox.reply(n, &reply, Stage::Session);
         }

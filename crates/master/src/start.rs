@@ -129,8 +129,9 @@ impl Running {
     }
 
     fn stop_all(&mut self) -> Result<(), StopError> {
-        self.stop.cancel();
+        // What waits is answered first, so that connections take the answers along when they end.
         self.handle.hub.close();
+        self.stop.cancel();
         let deadline = Instant::now() + STOP_TIMEOUT;
         let mut result = Ok(());
         for thread in self.threads.drain(..) {

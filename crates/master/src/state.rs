@@ -303,6 +303,8 @@ fn apply(nodes: &mut redb::Table<'_, u64, NodeRow>, record: &Record) -> Result<(
                     *node,
                     Row {
                         mark: Some(mark),
+                        // Only a node that is known (again) is marked.
+                        forgotten: false,
                         ..row
                     },
                 )?;
