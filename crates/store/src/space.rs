@@ -76,7 +76,7 @@ impl Store {
             demand - coming
         } else if retracting == 0 {
             // Enough is free, in holes too small to use: a little more joins some of them.
-            PIECE_BYTES_MIN.max(first / 8)
+            PIECE_BYTES_MIN.min(first).max(first / 8)
         } else {
             0
         }

@@ -65,7 +65,6 @@ impl<T: Copy> Slab<T> {
 pub(super) struct List {
     head: u32,
     tail: u32,
-    len: usize,
 }
 
 impl Default for List {
@@ -73,16 +72,11 @@ impl Default for List {
         List {
             head: NONE,
             tail: NONE,
-            len: 0,
         }
     }
 }
 
 impl List {
-    pub(super) fn len(&self) -> usize {
-        self.len
-    }
-
     pub(super) fn tail(&self) -> Option<u32> {
         (self.tail != NONE).then_some(self.tail)
     }
@@ -95,7 +89,6 @@ impl List {
             head => slab.nodes[head as usize].before = at,
         }
         self.head = at;
-        self.len += 1;
     }
 
     pub(super) fn push_tail<T>(&mut self, slab: &mut Slab<T>, at: u32) {
@@ -106,7 +99,6 @@ impl List {
             tail => slab.nodes[tail as usize].after = at,
         }
         self.tail = at;
-        self.len += 1;
     }
 
     /// Takes a node out of this list, in which it must be.
@@ -123,6 +115,5 @@ impl List {
             NONE => self.tail = before,
             after => slab.nodes[after as usize].before = before,
         }
-        self.len -= 1;
     }
 }

@@ -4,25 +4,46 @@ use super::list::{List, NONE, Slab};
 use super::{Entry, Policy};
 use std::collections::HashMap;
 
-/// One list in order of last use. The map is only looked up, never iterated, so its random order
-/// does not show.
+/// One list in order of last use, and before it those that are to go first. The map is only looked
+/// up, never iterated, so its random order does not show.
 #[derive(Debug, Default)]
 pub struct Lru {
     at: HashMap<u64, u32>,
-    slab: Slab<Entry>,
+    slab: Slab<Held>,
     order: List,
+    /// Victims that came back, in the order of their return, and objects that were named as next.
+    next: List,
     bytes: u64,
 }
 
+#[derive(Debug, Clone, Copy)]
+struct Held {
+    entry: Entry,
+    is_next: bool,
+}
+
 impl Lru {
-    fn add(&mut self, entry: Entry) -> Option<u32> {
-        let at = self.slab.put(entry);
+    fn add(&mut self, entry: Entry, is_next: bool) {
+        let at = self.slab.put(Held { entry, is_next });
         if at == NONE {
-            return None;
+            return;
         }
         self.at.insert(entry.id, at);
         self.bytes += entry.size;
-        Some(at)
+        let list = if is_next {
+            &mut self.next
+        } else {
+            &mut self.order
+        };
+        list.push_head(&mut self.slab, at);
+    }
+
+    fn unlink(&mut self, at: u32) {
+        if self.slab.get(at).is_next {
+            self.next.unlink(&mut self.slab, at);
+        } else {
+            self.order.unlink(&mut self.slab, at);
+        }
     }
 }
 
@@ -30,27 +51,29 @@ impl Policy for Lru {
     fn insert(&mut self, entry: Entry) {
         if self.at.contains_key(&entry.id) {
             self.touch(entry.id);
-        } else if let Some(at) = self.add(entry) {
-            self.order.push_head(&mut self.slab, at);
+        } else {
+            self.add(entry, false);
         }
     }
 
     fn touch(&mut self, id: u64) {
         if let Some(&at) = self.at.get(&id) {
-            self.order.unlink(&mut self.slab, at);
+            self.unlink(at);
+            self.slab.get_mut(at).is_next = false;
             self.order.push_head(&mut self.slab, at);
         }
     }
 
     fn remove(&mut self, id: u64) {
         if let Some(at) = self.at.remove(&id) {
-            self.order.unlink(&mut self.slab, at);
-            self.bytes -= self.slab.take(at).size;
+            self.unlink(at);
+            self.bytes -= self.slab.take(at).entry.size;
         }
     }
 
     fn victim(&mut self) -> Option<u64> {
-        let id = self.slab.get(self.order.tail()?).id;
+        let at = self.next.tail().or_else(|| self.order.tail())?;
+        let id = self.slab.get(at).entry.id;
         self.remove(id);
         Some(id)
     }
@@ -58,20 +81,21 @@ impl Policy for Lru {
     fn restore(&mut self, entry: Entry) {
         if self.at.contains_key(&entry.id) {
             self.demote(entry.id);
-        } else if let Some(at) = self.add(entry) {
-            self.order.push_tail(&mut self.slab, at);
+        } else {
+            self.add(entry, true);
         }
     }
 
     fn demote(&mut self, id: u64) {
         if let Some(&at) = self.at.get(&id) {
-            self.order.unlink(&mut self.slab, at);
-            self.order.push_tail(&mut self.slab, at);
+            self.unlink(at);
+            self.slab.get_mut(at).is_next = true;
+            self.next.push_tail(&mut self.slab, at);
         }
     }
 
     fn len(&self) -> usize {
-        self.order.len()
+        self.at.len()
     }
 
     fn bytes(&self) -> u64 {
@@ -113,6 +137,16 @@ mod tests {
         lru.restore(entry(0));
         lru.touch(0);
         assert_eq!(lru.victim(), Some(1));
+    }
+
+    #[test]
+    fn victims_that_are_restored_keep_their_order() {
+        let mut lru = Lru::default();
+        (0..5).for_each(|id| lru.insert(entry(id)));
+        let refused: Vec<_> = (0..3).filter_map(|_| lru.victim()).collect();
+        refused.iter().for_each(|id| lru.restore(entry(*id)));
+        let order: Vec<_> = std::iter::from_fn(|| lru.victim()).collect();
+        assert_eq!(order, [0, 1, 2, 3, 4]);
     }
 
     #[test]

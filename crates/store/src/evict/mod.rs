@@ -39,7 +39,8 @@ pub trait Policy: std::fmt::Debug + Send {
     fn remove(&mut self, id: u64);
     /// Takes out the object to evict next.
     fn victim(&mut self) -> Option<u64>;
-    /// Takes a victim back that could not be evicted; unless touched, it is offered next.
+    /// Takes a victim back that could not be evicted. Unless touched, it is offered before all that
+    /// never were victims, and after those that came back before it.
     fn restore(&mut self, entry: Entry);
     /// Makes an object the next victim.
     fn demote(&mut self, id: u64);

@@ -16,7 +16,7 @@ const GHOSTS_MAX: usize = 1 << 20;
 enum Queue {
     Small,
     Main,
-    /// Victims that came back and objects that were named as next.
+    /// Victims that came back, in the order of their return, and objects that were named as next.
     Next,
 }
 
@@ -66,8 +66,7 @@ impl S3Fifo {
                 self.small.push_head(&mut self.slab, at);
             }
             Queue::Main => self.main.push_head(&mut self.slab, at),
-            // The latest to come back is the next to go, as at the tail of an LRU list.
-            Queue::Next => self.next.push_tail(&mut self.slab, at),
+            Queue::Next => self.next.push_head(&mut self.slab, at),
         }
     }
 
@@ -176,8 +175,10 @@ impl Policy for S3Fifo {
     fn demote(&mut self, id: u64) {
         if let Some(&at) = self.at.get(&id) {
             self.unlink(at);
-            self.slab.get_mut(at).uses = 0;
-            self.push(at, Queue::Next);
+            let held = self.slab.get_mut(at);
+            held.uses = 0;
+            held.queue = Queue::Next;
+            self.next.push_tail(&mut self.slab, at);
         }
     }
 
