@@ -48,6 +48,18 @@ impl Directory {
             epoch,
             address,
         };
+        if let Some(known) = self.nodes.find(node).and_then(|ix| self.nodes.get_mut(ix)) {
+            known.recorded = false;
+        }
+        self.persist(record, What::Register(link));
+    }
+
+    /// A forgotten node returns in its old life: it is marked before it is known again.
+    pub(crate) fn persist_return(&mut self, link: LinkId, node: NodeId, epoch: Epoch) {
+        let record = Record::Mark {
+            nodes: vec![(node, epoch)],
+            term: self.term,
+        };
         self.persist(record, What::Register(link));
     }
 
@@ -126,9 +138,10 @@ impl Directory {
                 } else {
                     Mark::Failed(self.now)
                 };
-                for (id, _) in nodes {
+                for (id, epoch) in nodes {
                     if let Some(node) = self.nodes.find(id).and_then(|ix| self.nodes.get_mut(ix))
                         && node.mark == Mark::Writing
+                        && node.epoch == epoch
                     {
                         node.mark = mark;
                     }

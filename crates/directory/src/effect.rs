@@ -10,13 +10,14 @@ use std::sync::Arc;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the variants' documentation names the fields")]
 pub enum Record {
-    /// This node is known, in this process life.
+    /// This node is known, in this process life. A mark and a 'forgotten' of another life end.
     Node {
         node: NodeId,
         epoch: Epoch,
         address: Arc<str>,
     },
-    /// These nodes' memory content may be outdated since this term.
+    /// These nodes' memory content may be outdated since this term. The oldest term counts. A
+    /// forgotten node that returns in its old life is marked, and known again by that.
     Mark {
         nodes: Vec<(NodeId, Epoch)>,
         term: Term,

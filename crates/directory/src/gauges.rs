@@ -12,6 +12,8 @@ pub struct Gauges {
     pub objects: u64,
     /// Their bytes.
     pub bytes: u64,
+    /// Published replicas that can be read now.
+    pub replicas: u64,
     /// Bytes under a live lease.
     pub leased_bytes: u64,
     /// Objects that are never evicted.
@@ -145,12 +147,22 @@ impl Directory {
         (objects, bytes)
     }
 
+    fn readable_replicas(&self) -> u64 {
+        let readable = |node| self.nodes.get(node).is_some_and(|n| n.readable());
+        let lives = self.nodes.lives().iter().filter(|life| !life.dead);
+        lives
+            .filter(|life| readable(life.node))
+            .map(|life| life.replicas)
+            .sum()
+    }
+
     /// Figures for `/metrics`.
     pub fn gauges(&self) -> Gauges {
         let (objects, bytes) = self.readable_totals();
         let mut gauges = Gauges {
             objects,
             bytes,
+            replicas: self.readable_replicas(),
             leased_bytes: self.leases.bytes(),
             hard_pins: self.totals.hard_pins,
             soft_pins: self.totals.soft_pins,

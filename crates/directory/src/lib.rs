@@ -41,6 +41,12 @@ mod timers;
 mod waits;
 
 #[cfg(test)]
+mod holes_test;
+#[cfg(test)]
 mod lifecycle_test;
+#[cfg(test)]
+mod session_test;
+#[cfg(test)]
+mod sweep_test;
 #[cfg(test)]
 mod testkit;

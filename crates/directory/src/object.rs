@@ -299,7 +299,7 @@ mod tests {
 
     #[test]
     fn an_entry_takes_one_cache_line() {
-        assert_eq!(std::mem::size_of::<Entry>(), 64);
+        assert_eq!(size_of::<Entry>(), 64);
     }
 
     #[test]

@@ -231,7 +231,17 @@ impl Directory {
             if self.nodes.get(from.node).and_then(|n| n.session) != Some(from.session) {
                 continue;
             }
-            let result = self.on_publish(from, item);
+            // The owner may have given it up meanwhile, or told it again under a fresh number.
+            let ix = self.table.find_name(&item.name);
+            let waiting = ix.is_some_and(|ix| {
+                let entry = self.table.entry(ix);
+                entry.obligation(from.life, item.version).is_some()
+            });
+            let result = if waiting {
+                self.on_publish(from, item)
+            } else {
+                ItemResult::Refused
+            };
             if result != ItemResult::Pending {
                 self.outbox.ack(from.node, from.seq, from.index, result);
             }

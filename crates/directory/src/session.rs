@@ -12,6 +12,7 @@ use snowskin_types::id::{Seq, Session};
 use snowskin_types::limits::{NODE_BATCH_ITEMS_MAX, PING_INTERVAL, SERVING_LEASE};
 use snowskin_types::link::{FromNode, ItemResult, NodeItem, Register, Stamp, ToNode};
 use snowskin_types::time::Now;
+use snowskin_types::version::Version;
 
 /// Most registrations whose record is being written.
 const REGISTRATIONS_MAX: usize = 16_384;
@@ -120,7 +121,9 @@ impl Directory {
             received: self.now,
         };
         self.registrations.insert(link, registration);
-        if recorded {
+        if self.forgotten.get(&node) == Some(&epoch) {
+            self.persist_return(link, node, epoch);
+        } else if recorded {
             self.registration_stored(link, true);
         } else {
             self.persist_node(link, node, epoch, address);
@@ -222,6 +225,9 @@ impl Directory {
             let old = std::mem::replace(&mut node.life, life);
             node.epoch = register.epoch;
             node.complete = false;
+            // What was changed while the old process was away concerned its memory only.
+            node.mark = Mark::None;
+            node.refuse_below = Version::NONE;
             // The process that served before is dead.
             node.serving_until = now;
             node.stop_seen = true;
@@ -244,7 +250,8 @@ impl Directory {
         if register.holds == 0 && register.last_session == Session::default() {
             node.complete = true;
         }
-        node.recorded = true;
+        // A returned node's row still has its old address; the next registration writes it.
+        node.recorded = !was_forgotten;
         node.address = register.address.clone();
         node.host = register.host.clone();
         node.capacity = register.capacity;

@@ -1,0 +1,392 @@
+//! Registrations, sessions, numbers, pings, health.
+
+use crate::effect::{Counter, Effect, KnownNode, Record};
+use crate::event::{Event, LinkId};
+use crate::testkit::*;
+use snowskin_types::call::*;
+use snowskin_types::error::Code;
+use snowskin_types::id::{ClusterId, Epoch, Term};
+use snowskin_types::limits::*;
+use snowskin_types::link::{FromNode, ItemResult, NodeItem, Stamp, ToNode};
+use snowskin_types::time::{Millis, Now};
+
+fn refusals(w: &World, link: LinkId) -> Vec<(Code, bool)> {
+    let sent = w.sent(link).into_iter();
+    sent.filter_map(|m| match m {
+        ToNode::Refused { failure, retry } => Some((failure.code, retry)),
+        _ => None,
+    })
+    .collect()
+}
+
+fn closed(w: &World, link: LinkId) -> bool {
+    w.effects.contains(&Effect::Close { link })
+}
+
+fn confirmed(w: &World, link: LinkId) -> Vec<u64> {
+    let sent = w.sent(link).into_iter();
+    sent.filter_map(|m| match m {
+        ToNode::Registered { stamp, .. } => Some(stamp.0),
+        ToNode::Ping { confirmed, .. } => Some(confirmed.0),
+        _ => None,
+    })
+    .collect()
+}
+
+fn state(w: &World, n: u64) -> Option<NodeState> {
+    let stat = w.d.stat();
+    let node = stat.nodes.iter().find(|s| s.place.node == node_id(n))?;
+    Some(node.state)
+}
+
+#[test]
+fn a_session_begins_after_the_node_record_is_written() {
+    let mut w = World::new();
+    w.hold_disk = true;
+    let register = w.register(1, 5);
+    let link = w.link(register);
+    assert!(w.sent(link).is_empty());
+    assert!(matches!(w.records[..], [(_, Record::Node { epoch: Epoch(5), .. })]));
+    w.answer_disk(true);
+    assert!(matches!(
+        w.sent(link)[0],
+        ToNode::Registered { session, serving: SERVING_LEASE, .. } if session.term == Term(1)
+    ));
+}
+
+#[test]
+fn a_record_that_cannot_be_written_refuses_the_registration() {
+    let mut w = World::new();
+    w.disk_ok = false;
+    let register = w.register(1, 5);
+    let link = w.link(register);
+    assert_eq!(refusals(&w, link), [(Code::PersistentFail, true)]);
+    assert!(closed(&w, link));
+    assert!(w.d.stat().nodes.is_empty());
+}
+
+#[test]
+fn a_known_record_is_not_written_again() {
+    let (mut w, links) = World::nodes(1);
+    w.records.clear();
+    w.lose(links[0]);
+    w.rejoin(1, 1);
+    assert!(w.records.is_empty());
+}
+
+#[test]
+fn foreign_clusters_later_terms_and_empty_addresses_are_refused() {
+    let mut w = World::new();
+    let mut foreign = w.register(1, 1);
+    foreign.cluster = Some(ClusterId(8));
+    let link = w.link(foreign);
+    assert_eq!(refusals(&w, link), [(Code::InvalidVersion, false)]);
+    let mut later = w.register(1, 1);
+    later.last_session.term = Term(2);
+    let link = w.link(later);
+    assert_eq!(refusals(&w, link), [(Code::UnavailableInStatus, true)]);
+    let mut nowhere = w.register(1, 1);
+    nowhere.address = "".into();
+    let link = w.link(nowhere);
+    assert_eq!(refusals(&w, link), [(Code::InvalidParams, false)]);
+}
+
+#[test]
+fn a_second_live_process_on_one_address_is_refused_until_the_first_is_silent() {
+    let (mut w, links) = World::nodes(1);
+    w.pass(1_000);
+    let other = w.register(1, 2);
+    let link = w.link(other.clone());
+    assert_eq!(refusals(&w, link), [(Code::SegmentAlreadyExists, true)]);
+    assert!(!closed(&w, links[0]));
+    w.pongs.clear();
+    w.pass(3_500);
+    let link = w.link(other);
+    assert!(refusals(&w, link).is_empty());
+    assert!(closed(&w, links[0]));
+}
+
+#[test]
+fn a_new_connection_of_the_same_process_fences_the_old_one() {
+    let (mut w, links) = World::nodes(1);
+    let v = w.place("k", item(SIZE, 1));
+    let link = w.rejoin(1, 1);
+    assert!(closed(&w, links[0]));
+    assert!(w.tell(links[0], vec![publish("k", v)]).is_empty());
+    assert_eq!(w.counted(Counter::Fenced), 1);
+    assert_eq!(w.tell(link, vec![publish("k", v)]), [ItemResult::Ok]);
+}
+
+#[test]
+fn a_second_registration_on_a_connection_ends_it() {
+    let (mut w, links) = World::nodes(1);
+    let register = w.register(1, 1);
+    let message = FromNode::Register(register);
+    w.feed(Event::Node {
+        link: links[0],
+        message,
+    });
+    assert!(closed(&w, links[0]));
+}
+
+#[test]
+fn old_numbers_are_ignored_without_an_answer() {
+    let (mut w, links) = World::nodes(1);
+    let v = w.put(links[0], 1, "k");
+    let seq = w.last_seq(links[0]);
+    w.tell(links[0], vec![retract("k", v), absent("k", v)]);
+    w.clear();
+    assert!(w.tell_at(links[0], seq, vec![publish("k", v)]).is_empty());
+    assert_eq!(w.exists("k"), Existing::No);
+    assert_eq!(w.counted(Counter::Fenced), 1);
+}
+
+#[test]
+fn a_batch_with_too_many_items_ends_the_session() {
+    let (mut w, links) = World::nodes(1);
+    let items = vec![absent("k", version(1, 1)); NODE_BATCH_ITEMS_MAX + 1];
+    assert!(w.tell(links[0], items).is_empty());
+    assert!(closed(&w, links[0]));
+}
+
+#[test]
+fn claims_survive_a_lost_session_and_the_inventory_repairs_ghosts() {
+    let (mut w, links) = World::nodes(1);
+    let kept = w.put(links[0], 1, "kept");
+    let ghost = w.put(links[0], 1, "ghost");
+    w.lose(links[0]);
+    assert_eq!(w.found("kept"), Some(kept));
+    assert_eq!(w.found("ghost"), Some(ghost));
+    let link = w.rejoin(1, 1);
+    assert_eq!(w.tell(link, vec![told("kept", kept, true)]), [ItemResult::Ok]);
+    assert_eq!(w.found("ghost"), Some(ghost));
+    w.tell(link, vec![NodeItem::InventoryEnd]);
+    assert_eq!(w.found("kept"), Some(kept));
+    assert_eq!(w.found("ghost"), None);
+    assert_eq!(w.counted(Counter::GhostRepaired), 1);
+}
+
+#[test]
+fn a_new_process_voids_what_the_old_one_held() {
+    let (mut w, links) = World::nodes(2);
+    w.put(links[0], 1, "a");
+    let b = w.put(links[1], 2, "b");
+    let placed = w.place("c", {
+        let mut it = item(SIZE, 1);
+        it.preferred = vec![node_id(1)];
+        it
+    });
+    w.lose(links[0]);
+    let link = w.join(1, 9);
+    assert_eq!(w.found("a"), None);
+    assert_eq!(w.found("b"), Some(b));
+    assert_eq!(w.tell(link, vec![publish("c", placed)]), [ItemResult::Refused]);
+    w.tell(link, vec![absent("c", placed)]);
+    let gauges = w.d.gauges();
+    assert_eq!((gauges.entries, gauges.objects, gauges.obligations), (1, 1, 0));
+}
+
+#[test]
+fn a_remove_that_waits_for_a_dead_process_is_answered_at_its_successors_registration() {
+    let (mut w, links) = World::nodes(1);
+    w.put(links[0], 1, "k");
+    let id = w.ask(World::remove_request(&["k"], true));
+    w.lose(links[0]);
+    assert_eq!(w.answer(id), None);
+    w.join(1, 2);
+    assert_eq!(w.removed(id), Some(vec![0]));
+}
+
+#[test]
+fn pings_confirm_the_last_pong_and_go_out_every_half_second() {
+    let (mut w, links) = World::nodes(1);
+    let start = w.now.0;
+    w.clear();
+    w.pass(2_000);
+    let stamps = confirmed(&w, links[0]);
+    assert_eq!(stamps.len(), 4);
+    assert!(stamps.windows(2).all(|s| s[0] < s[1]));
+    assert_eq!(stamps.last(), Some(&(start + 1_500)));
+}
+
+#[test]
+fn a_silent_node_becomes_suspect_then_gone_and_comes_back() {
+    let (mut w, links) = World::nodes(2);
+    let v = w.put(links[0], 1, "k");
+    w.pongs.insert(links[0], false);
+    w.pass(3_600);
+    assert_eq!(state(&w, 1), Some(NodeState::Suspect));
+    let (_, places) = w.reserve(&["x"], item(SIZE, 2));
+    assert_eq!(places, [node_id(2)]);
+    assert_eq!(w.found("k"), Some(v));
+    w.pass(7_000);
+    assert_eq!(state(&w, 1), Some(NodeState::Gone));
+    assert_eq!(w.found("k"), None);
+    assert_eq!(w.d.stat().objects, 0);
+    w.pongs.insert(links[0], true);
+    w.pass(1_000);
+    assert_eq!(state(&w, 1), Some(NodeState::Alive));
+    assert_eq!(w.found("k"), Some(v));
+}
+
+#[test]
+fn a_broken_link_makes_suspect_at_once_and_replicas_of_suspects_come_last() {
+    let (mut w, links) = World::nodes(2);
+    let v = w.place("k", item(SIZE, 2));
+    for link in &links {
+        w.tell(*link, vec![publish("k", v)]);
+    }
+    w.lose(links[0]);
+    assert_eq!(state(&w, 1), Some(NodeState::Suspect));
+    for _ in 0..10 {
+        match w.call(World::locate_request(&["k"])) {
+            Reply::Located { places, items } => match &items[0] {
+                Located::Found { replicas, .. } => {
+                    let first = &places[replicas[0].place as usize];
+                    assert_eq!((replicas.len(), first.node), (2, node_id(2)));
+                }
+                other => panic!("{other:?}"),
+            },
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_master_that_stood_still_starts_all_silences_anew() {
+    let (mut w, _) = World::nodes(1);
+    w.now = Now(w.now.0 + 20_000);
+    w.feed(Event::Tick);
+    assert_eq!(state(&w, 1), Some(NodeState::Alive));
+    assert_eq!(w.counted(Counter::SelfDoubt), 1);
+}
+
+#[test]
+fn a_remove_waits_for_the_serving_lease_of_an_absent_owner_and_for_its_mark() {
+    let (mut w, links) = World::nodes(1);
+    w.put(links[0], 1, "k");
+    w.pass(1_000);
+    let last = w.now;
+    w.lose(links[0]);
+    w.hold_disk = true;
+    let id = w.ask(World::remove_request(&["k"], true));
+    assert_eq!(w.marks(), 1);
+    w.pass(5_500);
+    assert!(w.now.since(last) > Millis(5_250));
+    assert_eq!(w.answer(id), None);
+    w.answer_disk(true);
+    assert_eq!(w.removed(id), Some(vec![0]));
+    // The next one finds the mark there and the node stopped.
+    let id = w.ask(World::remove_request(&["k"], true));
+    assert_eq!(w.removed(id), Some(vec![-704]));
+    assert_eq!(w.marks(), 1);
+}
+
+#[test]
+fn a_remove_is_not_answered_before_the_serving_lease_is_over() {
+    let (mut w, links) = World::nodes(1);
+    w.put(links[0], 1, "k");
+    w.pass(1_000);
+    let last_stamp = w.now;
+    w.lose(links[0]);
+    let id = w.ask(World::remove_request(&["k"], true));
+    while w.answer(id).is_none() {
+        w.pass(100);
+        assert!(w.now.since(last_stamp).0 < 6_000);
+    }
+    // The last confirmed stamp may be one ping older than the last pong.
+    assert!(w.now.since(last_stamp) >= Millis(4_700));
+}
+
+#[test]
+fn a_mark_that_cannot_be_written_fails_the_remove_and_a_later_one_tries_again() {
+    let (mut w, links) = World::nodes(1);
+    w.put(links[0], 1, "k");
+    w.lose(links[0]);
+    w.disk_ok = false;
+    let id = w.ask(World::remove_request(&["k"], true));
+    assert_eq!(w.removed(id), Some(vec![-1503]));
+    assert_eq!(w.exists("k"), Existing::No);
+    w.disk_ok = true;
+    w.pass(6_000);
+    let id = w.ask(World::remove_request(&["k"], true));
+    assert_eq!(w.removed(id), Some(vec![-704]));
+    assert_eq!(w.marks(), 2);
+}
+
+#[test]
+fn a_returning_owner_is_told_to_retire_before_it_may_serve_again() {
+    let (mut w, links) = World::nodes(1);
+    let v = w.put(links[0], 1, "k");
+    w.lose(links[0]);
+    w.pass(6_000);
+    let id = w.ask(World::remove_request(&["k"], true));
+    assert_eq!(w.removed(id), Some(vec![0]));
+    w.clear();
+    let link = w.rejoin(1, 1);
+    let sent = w.sent(link);
+    let retire = sent.iter().position(|m| matches!(m, ToNode::Retire { .. }));
+    assert!(matches!(sent[0], ToNode::Registered { stamp: Stamp(0), .. }));
+    assert!(retire.is_some());
+    assert!(confirmed(&w, link).iter().all(|c| *c == 0));
+    // Its old item is refused, and with the end of the inventory it serves again.
+    assert_eq!(w.tell(link, vec![told("k", v, true)]), [ItemResult::Refused]);
+    w.tell(link, vec![NodeItem::InventoryEnd]);
+    assert_ne!(confirmed(&w, link).last(), Some(&0));
+    w.pass(1_000);
+    assert!(!w.records.iter().any(|(_, r)| matches!(r, Record::ClearMark { .. })));
+    w.tell(link, vec![absent("k", v)]);
+    assert!(w.records.iter().any(|(_, r)| matches!(r, Record::ClearMark { .. })));
+}
+
+#[test]
+fn a_long_absent_node_is_forgotten_and_its_old_life_is_refused() {
+    let (mut w, links) = World::nodes(2);
+    let v = w.put(links[0], 1, "k");
+    w.lose(links[0]);
+    w.pass(600_500);
+    assert_eq!(state(&w, 1), None);
+    assert!(w.records.iter().any(|(_, r)| matches!(r, Record::Forget { .. })));
+    assert_eq!(w.counted(Counter::NodesForgotten), 1);
+    assert_eq!(w.d.gauges().entries, 0);
+    w.records.clear();
+    w.clear();
+    let link = w.rejoin(1, 1);
+    assert!(matches!(w.records[0].1, Record::Mark { .. }));
+    assert!(matches!(w.sent(link)[0], ToNode::Registered { stamp: Stamp(0), .. }));
+    assert_eq!(w.tell(link, vec![told("k", v, true)]), [ItemResult::Refused]);
+    assert_eq!(w.retired(link), [v]);
+    w.tell(link, vec![absent("k", v), NodeItem::InventoryEnd]);
+    assert!(matches!(w.records.last(), Some((_, Record::ClearMark { .. }))));
+    let v2 = w.put(link, 1, "k");
+    assert_eq!(w.found("k"), Some(v2));
+}
+
+#[test]
+fn a_node_forgotten_by_a_former_leadership_is_not_waited_for() {
+    let forgotten = KnownNode {
+        forgotten: true,
+        ..known(1, 1, None)
+    };
+    let mut w = World::restored(3, vec![forgotten]);
+    assert!(w.d.ready());
+    let link = w.rejoin(1, 1);
+    let old = version(2, 9);
+    assert_eq!(w.tell(link, vec![told("k", old, true)]), [ItemResult::Refused]);
+}
+
+#[test]
+fn sessions_that_never_end_their_inventory_can_go_on_for_ever() {
+    let (mut w, links) = World::nodes(1);
+    let v = w.put(links[0], 1, "k");
+    let mut link = links[0];
+    for _ in 0..600 {
+        w.lose(link);
+        w.clear();
+        link = w.rejoin(1, 1);
+    }
+    assert!(refusals(&w, link).is_empty());
+    assert_eq!(w.found("k"), Some(v));
+    w.tell(link, vec![NodeItem::InventoryEnd]);
+    assert_eq!(w.found("k"), None);
+}
