@@ -81,9 +81,8 @@ impl Store {
         request: &WriteRequest,
         out: &mut Vec<Effect>,
     ) -> Result<(), Failure> {
-        let refused = |code, message: String| {
-            Err(self.failure(code, Stage::Write, &request.name, message))
-        };
+        let refused =
+            |code, message: String| Err(self.failure(code, Stage::Write, &request.name, message));
         if !self.is_serving(now) {
             count(out, Counter::NotServing, 1);
             return refused(Code::UnavailableInStatus, NOT_SERVING.to_owned());
@@ -134,7 +133,8 @@ impl Store {
             return;
         };
         let same = slot.shape.size == request.size && *slot.sums == request.sums;
-        let is_ended = slot.refused || matches!(&slot.replica, Replica::Retracting(_)) && !slot.is_served();
+        let is_ended =
+            slot.refused || matches!(&slot.replica, Replica::Retracting(_)) && !slot.is_served();
         if !same {
             let message = "this version is being written with other bytes";
             let failure = self.failure(Code::InvalidWrite, Stage::Write, &request.name, message);
@@ -152,8 +152,12 @@ impl Store {
             refuse(write, failure, out);
         } else if slot.also.len() >= ALSO_MAX {
             let message = "too many writes of this version are under way";
-            let failure =
-                self.failure(Code::ObjectReplicaBusy, Stage::Write, &request.name, message);
+            let failure = self.failure(
+                Code::ObjectReplicaBusy,
+                Stage::Write,
+                &request.name,
+                message,
+            );
             refuse(write, failure, out);
         } else {
             slot.also.push(write);
@@ -161,13 +165,7 @@ impl Store {
         }
     }
 
-    fn admit(
-        &mut self,
-        now: Now,
-        write: WriteId,
-        request: WriteRequest,
-        out: &mut Vec<Effect>,
-    ) {
+    fn admit(&mut self, now: Now, write: WriteId, request: WriteRequest, out: &mut Vec<Effect>) {
         let size = request.size;
         let shape = Shape {
             size,
@@ -379,9 +377,7 @@ impl Store {
             self.soft_due.insert((until, id));
         }
         #[cfg(known_bugs)]
-        if self.bugs.publish_before_commit
-            && self.index.get(id).is_some_and(|slot| slot.acked)
-        {
+        if self.bugs.publish_before_commit && self.index.get(id).is_some_and(|slot| slot.acked) {
             return self.slot_published(now, id, out);
         }
         self.tell(now, id);
@@ -503,8 +499,7 @@ impl Store {
 }
 
 /// Why nothing is served.
-pub(crate) const NOT_SERVING: &str =
-    "this node does not serve now: it has no session, or the master's pings have not come for too long";
+pub(crate) const NOT_SERVING: &str = "this node does not serve now: it has no session, or the master's pings have not come for too long";
 
 /// Bytes that an object of this size takes.
 pub(crate) fn whole_units(size: u64) -> u64 {

@@ -140,10 +140,9 @@ impl InForce {
             eviction,
             high_bytes: share(high),
             low_bytes: share((high - ratio).max(0.0)),
-            put_discard: pushed
-                .map_or(default.put_start_discard_timeout, |p| {
-                    p.put_start_discard_timeout
-                }),
+            put_discard: pushed.map_or(default.put_start_discard_timeout, |p| {
+                p.put_start_discard_timeout
+            }),
             high,
             ratio,
             sources: [s0, s1, s2, s3],

@@ -35,7 +35,10 @@ pub enum Filled {
 #[allow(missing_docs, reason = "the variants' documentation names the fields")]
 pub enum Event {
     /// A writer asks for space. Leads to `Grant` (maybe later) or to `Answer`.
-    WriteStart { write: WriteId, request: WriteRequest },
+    WriteStart {
+        write: WriteId,
+        request: WriteRequest,
+    },
     /// The bytes of a granted write have ended. The extents are the core's again.
     WriteEnd { write: WriteId, filled: Filled },
     /// The writer of a write that waits for space, or for its publish, went away; no answer is wanted.

@@ -279,7 +279,9 @@ impl Index {
         let at = match self.free.pop() {
             Some(at) => at,
             None => {
-                let at = u32::try_from(self.cells.len()).ok().filter(|a| *a != NONE)?;
+                let at = u32::try_from(self.cells.len())
+                    .ok()
+                    .filter(|a| *a != NONE)?;
                 self.cells.push(Cell {
                     generation: 0,
                     slot: None,

@@ -105,7 +105,7 @@ impl Store {
             serve_until: self.serve_until,
             capacity: self.arena.capacity(),
             used: self.arena.used_bytes(),
-            waiting: self.waiting.len(),
+            waiting: self.waiting_due.len(),
             cut: self.cut.values().map(|cut| cut.bytes).sum(),
             replicas,
         }

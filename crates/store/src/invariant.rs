@@ -55,7 +55,11 @@ impl Store {
             let sum: u64 = slot.extents.iter().map(|extent| extent.len).sum();
             let has_bytes = !matches!(slot.replica, Replica::Waiting);
             let size = if has_bytes { slot.shape.size } else { 0 };
-            hold!(sum == size, "{}: extents of {sum} for {size} bytes", slot.name);
+            hold!(
+                sum == size,
+                "{}: extents of {sum} for {size} bytes",
+                slot.name
+            );
             taken.extend(slot.extents.iter().map(|e| (e.offset, e.offset + e.len)));
         }
         bytes += self.cut.values().map(|cut| cut.bytes).sum::<u64>();
@@ -76,12 +80,20 @@ impl Store {
         for (id, slot) in self.index.iter() {
             let name = &slot.name;
             let split = slot.split();
-            hold!(split == slot.counted, "{name}: counted {:?}, is {split:?}", slot.counted);
+            hold!(
+                split == slot.counted,
+                "{name}: counted {:?}, is {split:?}",
+                slot.counted
+            );
             add(&mut sums, split);
             self.check_slot(id, slot)?;
             waiting += usize::from(matches!(slot.replica, Replica::Waiting));
         }
-        hold!(sums == self.index.sums(), "sums {:?}, are {sums:?}", self.index.sums());
+        hold!(
+            sums == self.index.sums(),
+            "sums {:?}, are {sums:?}",
+            self.index.sums()
+        );
         hold!(waiting == self.waiting_due.len(), "{waiting} writes wait");
         Ok(())
     }
@@ -96,13 +108,22 @@ impl Store {
             Replica::Reserved(_) => hold!(found && slot.writer.is_some(), "{name}: no writer"),
             Replica::Committed(_) => hold!(found, "{name}: committed and not found"),
             Replica::Published(ticket) => {
-                hold!(found && slot.acked, "{name}: published and not committed or acked");
-                hold!(ticket.session() <= self.last_session, "{name}: of a later session");
+                hold!(
+                    found && slot.acked,
+                    "{name}: published and not committed or acked"
+                );
+                hold!(
+                    ticket.session() <= self.last_session,
+                    "{name}: of a later session"
+                );
                 hold!(!slot.refused, "{name}: published and refused");
             }
             Replica::Retracting(_) => hold!(found && is_in, "{name}: retracting and lost"),
             Replica::Retracted(_) => {
-                hold!(!found && slot.pins > 0, "{name}: retracted, unpinned and not reclaimed");
+                hold!(
+                    !found && slot.pins > 0,
+                    "{name}: retracted, unpinned and not reclaimed"
+                );
             }
         }
         hold!(
@@ -113,26 +134,56 @@ impl Store {
             !slot.is_served() || !self.one_shot.has_ended(version),
             "{name}: served after it had ended"
         );
-        hold!(slot.told == Told::Idle || self.session().is_some(), "{name}: told to nobody");
-        hold!(!slot.attributes.hard_pin || slot.shelf == Shelf::Off, "{name}: pinned candidate");
+        hold!(
+            slot.told == Told::Idle || self.session().is_some(),
+            "{name}: told to nobody"
+        );
+        hold!(
+            !slot.attributes.hard_pin || slot.shelf == Shelf::Off,
+            "{name}: pinned candidate"
+        );
         let is_candidate = matches!(slot.replica, Replica::Committed(_) | Replica::Published(_));
-        hold!(is_candidate || slot.shelf == Shelf::Off, "{name}: candidate that is not held");
+        hold!(
+            is_candidate || slot.shelf == Shelf::Off,
+            "{name}: candidate that is not held"
+        );
         Ok(())
     }
 
     fn check_orders(&self) -> Result<(), Violation> {
-        let count = |shelf| self.index.iter().filter(|(_, slot)| slot.shelf == shelf).count();
+        let count = |shelf| {
+            self.index
+                .iter()
+                .filter(|(_, slot)| slot.shelf == shelf)
+                .count()
+        };
         let (main, soft) = (count(Shelf::Main), count(Shelf::Soft));
-        hold!(main == self.main.len(), "{main} candidates, {} in order", self.main.len());
-        hold!(soft == self.soft.len(), "{soft} soft, {} in order", self.soft.len());
+        hold!(
+            main == self.main.len(),
+            "{main} candidates, {} in order",
+            self.main.len()
+        );
+        hold!(
+            soft == self.soft.len(),
+            "{soft} soft, {} in order",
+            self.soft.len()
+        );
         let aside = self.index.iter().filter_map(|(id, slot)| match slot.shelf {
             Shelf::Aside(until, _) => Some((until, id)),
             _ => None,
         });
         let aside: std::collections::BTreeSet<_> = aside.collect();
-        hold!(aside == self.aside, "{} aside, {} in order", aside.len(), self.aside.len());
+        hold!(
+            aside == self.aside,
+            "{} aside, {} in order",
+            aside.len(),
+            self.aside.len()
+        );
         let batches = self.outbox.batches();
-        hold!(batches <= NODE_BATCHES_IN_FLIGHT_MAX, "{batches} batches under way");
+        hold!(
+            batches <= NODE_BATCHES_IN_FLIGHT_MAX,
+            "{batches} batches under way"
+        );
         Ok(())
     }
 
@@ -144,15 +195,25 @@ impl Store {
         }
         for (id, slot) in self.index.iter() {
             let known = pins.remove(&id).unwrap_or(0);
-            hold!(known == slot.pins, "{}: {} pins, {known} known", slot.name, slot.pins);
-            let checked = matches!(slot.check, Check::Running(scrub) if self.checks.get(&scrub) == Some(&id));
+            hold!(
+                known == slot.pins,
+                "{}: {} pins, {known} known",
+                slot.name,
+                slot.pins
+            );
+            let checked =
+                matches!(slot.check, Check::Running(scrub) if self.checks.get(&scrub) == Some(&id));
             hold!(
                 checked == matches!(slot.check, Check::Running(_)),
                 "{}: check without a token",
                 slot.name
             );
             for write in slot.writer.iter().chain(&slot.also) {
-                hold!(self.writes.get(write) == Some(&id), "{}: unknown writer", slot.name);
+                hold!(
+                    self.writes.get(write) == Some(&id),
+                    "{}: unknown writer",
+                    slot.name
+                );
             }
         }
         hold!(pins.is_empty(), "pins of nothing: {pins:?}");

@@ -203,7 +203,8 @@ impl Outbox {
             let sent = batch.topics.into_iter().flatten();
             lost.sent.extend(sent.filter_map(slots));
         }
-        lost.sent.extend(std::mem::take(&mut self.pending).into_values());
+        lost.sent
+            .extend(std::mem::take(&mut self.pending).into_values());
         self.again.clear();
         self.oldest = None;
         self.last = 0;

@@ -48,9 +48,8 @@ impl Store {
         request: &ReadRequest,
         out: &mut Vec<Effect>,
     ) -> Result<ReadGrant, Failure> {
-        let failure = |code, message: String| {
-            Err(self.failure(code, Stage::Read, &request.name, message))
-        };
+        let failure =
+            |code, message: String| Err(self.failure(code, Stage::Read, &request.name, message));
         if !self.is_serving(now) {
             count(out, Counter::NotServing, 1);
             return failure(Code::UnavailableInStatus, NOT_SERVING.to_owned());

@@ -162,8 +162,7 @@ impl Store {
             (_, false) => {
                 let name = slot.name.clone();
                 let message = "the stored bytes were found damaged";
-                let failure =
-                    self.failure(Code::ChecksumMismatch, Stage::Publish, &name, message);
+                let failure = self.failure(Code::ChecksumMismatch, Stage::Publish, &name, message);
                 self.answer_writers(id, &Err(failure), out);
                 self.unshelve(id);
                 self.detach(id);

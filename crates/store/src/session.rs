@@ -153,7 +153,8 @@ impl Store {
                 serving,
                 policy,
             } => {
-                return self.registered(now, link, *session, *cluster, *stamp, *serving, policy, out);
+                return self
+                    .registered(now, link, *session, *cluster, *stamp, *serving, policy, out);
             }
             ToNode::Refused { failure, retry } => {
                 self.refusal = Some((failure.clone(), *retry));
@@ -209,7 +210,9 @@ impl Store {
             return count(out, Counter::Fenced, 1);
         };
         let foreign = self.cluster.is_some_and(|own| own != cluster);
-        if foreign || session <= self.last_session || stamp != sent {
+        // A zero stamp begins the session without a serving lease: orders to retire come first.
+        let other = stamp != sent && stamp != Stamp(0);
+        if foreign || session <= self.last_session || other {
             // An old master, or another cluster's: nothing it says counts.
             count(out, Counter::Fenced, 1);
             self.session_lost(out);
@@ -238,7 +241,8 @@ impl Store {
     /// The master has seen this moment of the node's clock.
     fn confirm(&mut self, stamp: Stamp, out: &mut Vec<Effect>) {
         let until = Now(stamp.0) + self.serving;
-        if until > self.serve_until {
+        // A zero stamp confirms nothing.
+        if stamp > Stamp(0) && until > self.serve_until {
             self.serve_until = until;
             out.push(Effect::ServeUntil(until));
         }

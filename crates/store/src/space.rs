@@ -53,7 +53,10 @@ impl Store {
         }
         let ahead = staying.saturating_sub(self.force.low_bytes);
         self.evicting &= ahead > 0;
-        (if self.evicting { ahead } else { 0 }, self.bytes_for_waiting())
+        (
+            if self.evicting { ahead } else { 0 },
+            self.bytes_for_waiting(),
+        )
     }
 
     fn bytes_for_waiting(&self) -> u64 {

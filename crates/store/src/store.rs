@@ -190,7 +190,11 @@ impl Store {
         self.one_shot.expire(now);
         let forgotten = self.one_shot.forgotten();
         if forgotten > self.forgotten_counted {
-            count(out, Counter::OneShotForgotten, forgotten - self.forgotten_counted);
+            count(
+                out,
+                Counter::OneShotForgotten,
+                forgotten - self.forgotten_counted,
+            );
             self.forgotten_counted = forgotten;
         }
         self.check_in_debug();
@@ -288,7 +292,10 @@ impl Store {
 
     /// True when new reads of exactly this version are served (as long as the serving lease runs).
     pub fn serves(&self, name: &ObjectName, version: snowskin_types::Version) -> bool {
-        let slot = self.index.find(name, version).and_then(|id| self.index.get(id));
+        let slot = self
+            .index
+            .find(name, version)
+            .and_then(|id| self.index.get(id));
         slot.is_some_and(|slot| slot.is_served())
     }
 
@@ -323,7 +330,9 @@ impl Store {
     pub(crate) fn adopt_policy(&mut self, pushed: &ClusterPolicy) {
         let force = InForce::of(&self.config, self.arena.capacity(), Some(pushed));
         self.one_shot.set_span(reservation_life(&force));
-        let changed = force.eviction != self.force.eviction;
+        // S3-FIFO sizes its queues by the bytes it may fill.
+        let before = (self.force.eviction, self.force.high_bytes);
+        let changed = (force.eviction, force.high_bytes) != before;
         self.force = force;
         if changed {
             self.rebuild_order();

@@ -35,7 +35,11 @@ fn eviction_runs_in_bytes_from_the_high_to_the_low_watermark() {
     let write = b.commit("big", v(91), 20 * KIB);
     let items = b.ack_all();
     assert_eq!(b.answers[&write], Ok(()));
-    assert_eq!(victims(&items), (1..=15).map(v).collect::<Vec<_>>(), "oldest first");
+    assert_eq!(
+        victims(&items),
+        (1..=15).map(v).collect::<Vec<_>>(),
+        "oldest first"
+    );
     assert_eq!(items.iter().filter_map(absent).count(), 15);
     assert_eq!(b.used(), 320 * KIB);
     assert_eq!(
@@ -52,7 +56,11 @@ fn bytes_are_given_back_only_when_the_retract_is_granted() {
     let sent = b.take().remove(0);
     assert_eq!(victims(&sent.items).len(), 11);
     assert_eq!(b.used(), 364 * KIB);
-    assert_eq!(b.read_code(read_of("1", v(1))), 0, "served until it is granted");
+    assert_eq!(
+        b.read_code(read_of("1", v(1))),
+        0,
+        "served until it is granted"
+    );
     b.ack(&sent, &[ItemResult::Ok; 11]);
     assert_eq!(b.used(), 320 * KIB);
     assert_eq!(b.read_code(read_of("1", v(1))), -712);
@@ -107,10 +115,17 @@ fn a_leased_replica_is_not_reclaimed_nor_offered_again_before_its_lease_ends() {
         Some(version) if version == v(1) => ItemResult::Leased(Millis(300)),
         _ => ItemResult::Ok,
     });
-    assert_eq!(victims(&items), [v(1), v(2)], "the next one takes its place");
+    assert_eq!(
+        victims(&items),
+        [v(1), v(2)],
+        "the next one takes its place"
+    );
     assert!(b.grants.contains_key(&write));
     assert!(b.store.serves(&name("1"), v(1)));
-    assert_eq!((b.count(Counter::RetractRefused), b.store.usage().leased), (1, 4 * KIB));
+    assert_eq!(
+        (b.count(Counter::RetractRefused), b.store.usage().leased),
+        (1, 4 * KIB)
+    );
     b.start_write(write_of("b", v(21), 4 * KIB));
     assert_eq!(victims(&b.ack_all()), [v(3)]);
     b.pass(300);
@@ -265,7 +280,11 @@ fn a_retract_cut_off_by_the_end_of_a_session_frees_nothing_and_is_tried_anew() {
     assert_eq!(b.read_code(read_of("1", v(1))), 0);
     b.register(1);
     let items = b.ack_all();
-    assert_eq!(items.iter().filter_map(published).count(), 10, "back to committed");
+    assert_eq!(
+        items.iter().filter_map(published).count(),
+        10,
+        "back to committed"
+    );
     assert_eq!(victims(&items).len(), 1);
     assert!(b.grants.contains_key(&write));
 }
@@ -281,7 +300,10 @@ fn an_unanswered_retract_is_sent_again_and_frees_nothing() {
     let first = b.take().remove(0);
     b.pass(500);
     let second = b.take().remove(0);
-    assert_eq!((victims(&first.items), victims(&second.items)), (vec![v(1)], vec![v(1)]));
+    assert_eq!(
+        (victims(&first.items), victims(&second.items)),
+        (vec![v(1)], vec![v(1)])
+    );
     assert!(second.seq > first.seq);
     b.ack(&first, &[ItemResult::Ok]);
     assert_eq!(b.used(), 40 * KIB);

@@ -231,7 +231,10 @@ impl Bench {
 
     /// Items sent since the last look.
     pub fn items(&mut self) -> Vec<NodeItem> {
-        self.take().into_iter().flat_map(|sent| sent.items).collect()
+        self.take()
+            .into_iter()
+            .flat_map(|sent| sent.items)
+            .collect()
     }
 
     pub fn ack(&mut self, sent: &Sent, results: &[ItemResult]) {
@@ -285,7 +288,11 @@ impl Bench {
 
     pub fn commit_as(&mut self, request: WriteRequest) -> WriteId {
         let write = self.start_write(request);
-        assert!(self.grants.contains_key(&write), "{:?}", self.answers.get(&write));
+        assert!(
+            self.grants.contains_key(&write),
+            "{:?}",
+            self.answers.get(&write)
+        );
         self.end_write(write, Filled::Sound);
         write
     }

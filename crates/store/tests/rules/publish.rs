@@ -42,7 +42,11 @@ fn batches_and_their_items_are_bounded() {
     b.pass(20);
     let batches = b.take();
     assert_eq!(batches.len(), NODE_BATCHES_IN_FLIGHT_MAX);
-    assert!(batches.iter().all(|sent| sent.items.len() <= NODE_BATCH_ITEMS_MAX));
+    assert!(
+        batches
+            .iter()
+            .all(|sent| sent.items.len() <= NODE_BATCH_ITEMS_MAX)
+    );
     for sent in &batches {
         b.ack(sent, &vec![ItemResult::Ok; sent.items.len()]);
     }
@@ -138,7 +142,10 @@ fn a_refused_publish_fails_the_write_and_is_served_until_the_order_to_retire() {
         session,
         items: vec![(name("a"), v(1))],
     });
-    assert_eq!(b.items().iter().filter_map(absent).collect::<Vec<_>>(), [v(1)]);
+    assert_eq!(
+        b.items().iter().filter_map(absent).collect::<Vec<_>>(),
+        [v(1)]
+    );
     assert_eq!(b.used(), 0);
 }
 

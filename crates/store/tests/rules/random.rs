@@ -3,9 +3,9 @@
 
 use crate::harness::*;
 use proptest::prelude::*;
+use snowskin_store::Config;
 use snowskin_store::effect::Effect;
 use snowskin_store::event::{Event, Filled, ScrubId};
-use snowskin_store::Config;
 use snowskin_types::call::Fault;
 use snowskin_types::link::{ItemResult, NodeItem, Stamp, ToNode};
 use snowskin_types::policy::EvictionPolicy;
@@ -97,7 +97,10 @@ impl World {
                     let before = b.grants.len();
                     b.start_write(write_of(&key, version, size));
                     let granted = b.grants.len() > before;
-                    assert!(!granted || !self.ended.contains(&version), "{version} again");
+                    assert!(
+                        !granted || !self.ended.contains(&version),
+                        "{version} again"
+                    );
                 }
             }
             Step::EndWrite { pick, filled } => {
@@ -153,7 +156,8 @@ impl World {
                 };
                 let running: Vec<ScrubId> = b.others.iter().filter_map(scrub).collect();
                 if let Some(scrub) = pick_of(running, pick) {
-                    b.others.retain(|e| !matches!(e, Effect::Scrub { scrub: s, .. } if *s == scrub));
+                    b.others
+                        .retain(|e| !matches!(e, Effect::Scrub { scrub: s, .. } if *s == scrub));
                     let before: BTreeSet<_> = b.store.served().map(|(_, v)| v).collect();
                     b.feed(Event::Scrubbed { scrub, sound });
                     let after: BTreeSet<_> = b.store.served().map(|(_, v)| v).collect();
@@ -241,7 +245,10 @@ impl World {
             }
         }
         let usage = b.store.usage();
-        assert!(usage.leased + usage.pinned + usage.unfinished <= usage.used, "{usage:?}");
+        assert!(
+            usage.leased + usage.pinned + usage.unfinished <= usage.used,
+            "{usage:?}"
+        );
         assert!(b.batches.iter().all(|sent| sent.items.len() <= 1024));
     }
 
@@ -310,7 +317,10 @@ fn calm(b: &mut Bench) {
     });
     b.ack_all();
     let usage = b.store.usage();
-    assert_eq!((usage.used, usage.replicas, usage.waiting, usage.reads), (0, 0, 0, 0));
+    assert_eq!(
+        (usage.used, usage.replicas, usage.waiting, usage.reads),
+        (0, 0, 0, 0)
+    );
 }
 
 proptest! {

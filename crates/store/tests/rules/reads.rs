@@ -55,7 +55,10 @@ fn retired_bytes_are_reclaimed_when_the_last_read_ends() {
     let (first, second) = (b.serve("a", v(1)), b.serve("a", v(1)));
     assert_eq!(b.store.usage().pinned, 64 * KIB);
     retire(&mut b, "a", 1);
-    assert_eq!(b.ack_all().iter().filter_map(absent).collect::<Vec<_>>(), [v(1)]);
+    assert_eq!(
+        b.ack_all().iter().filter_map(absent).collect::<Vec<_>>(),
+        [v(1)]
+    );
     assert_eq!(b.read_code(read_of("a", v(1))), -712, "no new read");
     b.end_read(first);
     assert_eq!(b.used(), 64 * KIB);
@@ -120,7 +123,11 @@ fn nothing_is_served_or_taken_once_the_serving_lease_is_over() {
         nonce: 2,
         confirmed,
     });
-    assert_eq!(b.read_code(read_of("a", v(1))), 0, "it served nothing else meanwhile");
+    assert_eq!(
+        b.read_code(read_of("a", v(1))),
+        0,
+        "it served nothing else meanwhile"
+    );
 }
 
 #[test]

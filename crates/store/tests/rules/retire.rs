@@ -31,7 +31,10 @@ fn a_retired_version_is_not_served_and_never_written_again() {
     b.put("a", v(1), KIB);
     retire(&mut b, "a", 1);
     assert_eq!(b.used(), 0);
-    assert_eq!(b.ack_all().iter().filter_map(absent).collect::<Vec<_>>(), [v(1)]);
+    assert_eq!(
+        b.ack_all().iter().filter_map(absent).collect::<Vec<_>>(),
+        [v(1)]
+    );
     assert_eq!(b.read_code(read_of("a", v(1))), -712);
     let write = b.start_write(write_of("a", v(1), KIB));
     assert_eq!(b.code(write), -700);
@@ -42,7 +45,10 @@ fn a_retired_version_is_not_served_and_never_written_again() {
 fn a_version_retired_before_its_write_came_is_refused() {
     let mut b = Bench::new(64 * KIB);
     retire(&mut b, "a", 1);
-    assert_eq!(b.ack_all().iter().filter_map(absent).collect::<Vec<_>>(), [v(1)]);
+    assert_eq!(
+        b.ack_all().iter().filter_map(absent).collect::<Vec<_>>(),
+        [v(1)]
+    );
     let write = b.start_write(write_of("a", v(1), KIB));
     assert_eq!(b.code(write), -700);
 }
@@ -59,7 +65,11 @@ fn an_order_to_retire_overtakes_a_publish_under_way() {
     b.ack(&sent, &[ItemResult::Ok]);
     b.pass(600);
     let items: Vec<_> = [next.into_iter().flat_map(|s| s.items).collect(), b.items()].concat();
-    assert_eq!(items.iter().filter_map(published).count(), 0, "not told again");
+    assert_eq!(
+        items.iter().filter_map(published).count(),
+        0,
+        "not told again"
+    );
     assert!(items.iter().filter_map(absent).all(|gone| gone == v(1)) && !items.is_empty());
 }
 
@@ -70,7 +80,10 @@ fn a_waiting_write_is_retired_without_a_grant() {
     let write = b.start_write(write_of("a", v(2), KIB));
     retire(&mut b, "a", 2);
     assert_eq!(b.code(write), -700);
-    assert_eq!(b.ack_all().iter().filter_map(absent).collect::<Vec<_>>(), [v(2)]);
+    assert_eq!(
+        b.ack_all().iter().filter_map(absent).collect::<Vec<_>>(),
+        [v(2)]
+    );
 }
 
 #[test]
@@ -80,7 +93,10 @@ fn a_repeated_order_to_retire_is_answered_again() {
     for _ in 0..3 {
         retire(&mut b, "a", 1);
         retire(&mut b, "a", 1);
-        assert_eq!(b.ack_all().iter().filter_map(absent).collect::<Vec<_>>(), [v(1)]);
+        assert_eq!(
+            b.ack_all().iter().filter_map(absent).collect::<Vec<_>>(),
+            [v(1)]
+        );
     }
 }
 
@@ -107,14 +123,24 @@ fn a_replica_reported_gone_is_published_again_when_it_is_here() {
     b.put("a", v(1), KIB);
     verify(&mut b, "a", 1, Fault::Gone);
     let items = b.ack_all();
-    assert!(matches!(&items[..], [NodeItem::Publish { acked: true, inventory: false, .. }]));
+    assert!(matches!(
+        &items[..],
+        [NodeItem::Publish {
+            acked: true,
+            inventory: false,
+            ..
+        }]
+    ));
 }
 
 #[test]
 fn a_replica_reported_gone_that_is_not_here_is_absent_for_ever() {
     let mut b = Bench::new(64 * KIB);
     verify(&mut b, "a", 1, Fault::Gone);
-    assert_eq!(b.ack_all().iter().filter_map(absent).collect::<Vec<_>>(), [v(1)]);
+    assert_eq!(
+        b.ack_all().iter().filter_map(absent).collect::<Vec<_>>(),
+        [v(1)]
+    );
     let write = b.start_write(write_of("a", v(1), KIB));
     assert_eq!(b.code(write), -700);
 }
@@ -128,7 +154,10 @@ fn a_question_that_crosses_a_publish_is_answered_after_it() {
     assert!(b.take().is_empty());
     b.ack(&sent, &[ItemResult::Ok]);
     let items = b.ack_all();
-    assert_eq!(items.iter().filter_map(published).collect::<Vec<_>>(), [v(1)]);
+    assert_eq!(
+        items.iter().filter_map(published).collect::<Vec<_>>(),
+        [v(1)]
+    );
     b.pass(1_000);
     assert!(b.items().is_empty());
 }
@@ -147,7 +176,10 @@ fn a_replica_reported_bad_is_checked_and_published_again_when_sound() {
         scrub: scrub[0],
         sound: true,
     });
-    assert_eq!(b.ack_all().iter().filter_map(published).collect::<Vec<_>>(), [v(1)]);
+    assert_eq!(
+        b.ack_all().iter().filter_map(published).collect::<Vec<_>>(),
+        [v(1)]
+    );
 }
 
 #[test]
@@ -163,7 +195,10 @@ fn a_damaged_replica_is_not_served_and_retracted_whatever_the_answer() {
     assert_eq!(b.read_code(read_of("a", v(1))), -712);
     assert_eq!(b.count(Counter::ScrubBad), 1);
     let sent = b.take().remove(0);
-    assert!(matches!(&sent.items[..], [NodeItem::Retract { bad: true, .. }]));
+    assert!(matches!(
+        &sent.items[..],
+        [NodeItem::Retract { bad: true, .. }]
+    ));
     b.ack(&sent, &[ItemResult::Held(Millis(10))]);
     assert_eq!(b.read_code(read_of("a", v(1))), -712);
     // It outlives the session: it is no part of the inventory and is retracted again.
@@ -171,7 +206,10 @@ fn a_damaged_replica_is_not_served_and_retracted_whatever_the_answer() {
     b.register(2);
     let items = b.ack_all();
     assert_eq!(items.iter().filter_map(published).count(), 0);
-    assert_eq!(items.iter().filter_map(retracted).collect::<Vec<_>>(), [v(1)]);
+    assert_eq!(
+        items.iter().filter_map(retracted).collect::<Vec<_>>(),
+        [v(1)]
+    );
     assert_eq!(items.iter().filter_map(absent).collect::<Vec<_>>(), [v(1)]);
     assert_eq!(b.used(), 0);
     assert_eq!(b.count(Counter::Evicted), 0);

@@ -42,8 +42,17 @@ fn the_registration_tells_what_the_master_needs() {
     b.register(1);
     let register = b.registers.last().unwrap().clone();
     assert_eq!((register.epoch, register.cluster), (EPOCH, Some(CLUSTER)));
-    assert_eq!((register.capacity, register.largest, register.holds), (64 * KIB, 64 * KIB, 1));
-    assert_eq!(register.last_session, Session { term: Term(1), n: 1 });
+    assert_eq!(
+        (register.capacity, register.largest, register.holds),
+        (64 * KIB, 64 * KIB, 1)
+    );
+    assert_eq!(
+        register.last_session,
+        Session {
+            term: Term(1),
+            n: 1
+        }
+    );
     assert_eq!(register.stamp, Stamp(b.now.0));
 }
 
@@ -71,7 +80,16 @@ fn the_inventory_tells_all_replicas_in_bounded_windows_and_then_its_end() {
     let mut told: Vec<_> = items.iter().filter_map(published).collect();
     told.sort_unstable();
     assert_eq!(told, (1..=10_000).map(v).collect::<Vec<_>>());
-    let flags = |item: &NodeItem| matches!(item, NodeItem::Publish { acked: true, inventory: true, .. });
+    let flags = |item: &NodeItem| {
+        matches!(
+            item,
+            NodeItem::Publish {
+                acked: true,
+                inventory: true,
+                ..
+            }
+        )
+    };
     assert!(items.iter().all(flags));
 }
 
@@ -89,7 +107,11 @@ fn refused_and_pending_items_count_as_answers_of_the_inventory() {
         _ => ItemResult::Ok,
     });
     assert!(b.store.is_inventoried());
-    assert_eq!(b.store.usage().replicas, 3, "nothing is dropped on the spot");
+    assert_eq!(
+        b.store.usage().replicas,
+        3,
+        "nothing is dropped on the spot"
+    );
     b.pass(500);
     let items = b.ack_all();
     let again = |item: &NodeItem| matches!(item, NodeItem::Publish { version, inventory: true, .. } if *version == v(2));
@@ -107,7 +129,16 @@ fn a_put_in_flight_over_a_session_is_told_as_never_acked_and_then_answered() {
     assert_eq!(b.read_code(read_of("a", v(1))), 0, "locations stay good");
     b.register(2);
     let sent = b.take().remove(0);
-    let flags = |item: &NodeItem| matches!(item, NodeItem::Publish { acked: false, inventory: true, .. });
+    let flags = |item: &NodeItem| {
+        matches!(
+            item,
+            NodeItem::Publish {
+                acked: false,
+                inventory: true,
+                ..
+            }
+        )
+    };
     assert!(flags(&sent.items[0]));
     b.ack(&sent, &[ItemResult::Pending]);
     assert!(b.answers.is_empty());
@@ -124,7 +155,10 @@ fn what_is_committed_during_the_inventory_is_told_once() {
     let write = b.commit("b", v(2), KIB);
     b.pass(5);
     let items = b.ack_all();
-    assert_eq!(items.iter().filter_map(published).collect::<Vec<_>>(), [v(1), v(2)]);
+    assert_eq!(
+        items.iter().filter_map(published).collect::<Vec<_>>(),
+        [v(1), v(2)]
+    );
     assert_eq!(b.answers[&write], Ok(()));
 }
 

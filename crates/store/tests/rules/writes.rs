@@ -20,7 +20,10 @@ fn a_write_is_answered_when_its_publish_is_accepted_and_not_before() {
     assert_eq!(b.read_code(read_of("a", v(1))), 0, "committed, so served");
     assert!(b.answers.is_empty());
     let items = b.ack_all();
-    assert_eq!(items.iter().filter_map(published).collect::<Vec<_>>(), [v(1)]);
+    assert_eq!(
+        items.iter().filter_map(published).collect::<Vec<_>>(),
+        [v(1)]
+    );
     assert_eq!(b.answers[&write], Ok(()));
     assert_eq!(b.count(Counter::WritesAcked), 1);
 }
@@ -53,7 +56,11 @@ fn size_zero_and_sizes_that_never_fit_are_refused_at_once_with_the_largest() {
         assert_eq!((detail.largest, detail.wanted), (64 * KIB, size));
         let items = b.ack_all();
         assert_eq!(items.iter().filter_map(absent).collect::<Vec<_>>(), [v(n)]);
-        assert_eq!(items.iter().filter_map(retracted).count(), 0, "evicts nothing");
+        assert_eq!(
+            items.iter().filter_map(retracted).count(),
+            0,
+            "evicts nothing"
+        );
     }
     assert!(b.store.serves(&name("old"), v(1)));
 }
@@ -128,10 +135,19 @@ fn a_full_store_lets_writes_wait_and_then_refuses_them_with_the_split() {
     assert_eq!(b.code(write), -200);
     let detail = b.answers[&write].clone().unwrap_err().detail.unwrap();
     assert_eq!(
-        (detail.wanted, detail.free, detail.leased, detail.pinned, detail.unfinished),
+        (
+            detail.wanted,
+            detail.free,
+            detail.leased,
+            detail.pinned,
+            detail.unfinished
+        ),
         (16 * KIB, 0, 16 * KIB, 32 * KIB, 16 * KIB)
     );
-    assert_eq!((b.count(Counter::PutWaited), b.count(Counter::PutWaitFailed)), (1, 1));
+    assert_eq!(
+        (b.count(Counter::PutWaited), b.count(Counter::PutWaitFailed)),
+        (1, 1)
+    );
     assert!(b.items().iter().filter_map(absent).any(|gone| gone == v(4)));
     b.end_write(unfinished, Filled::Sound);
 }
@@ -173,7 +189,10 @@ fn a_waiting_writer_that_goes_leaves_its_place_to_another_of_its_version() {
     let alone = b.start_write(write_of("b", v(3), KIB));
     b.feed(Event::WriterGone { write: first });
     b.feed(Event::WriterGone { write: alone });
-    assert_eq!(b.ack_all().iter().filter_map(absent).collect::<Vec<_>>(), [v(3)]);
+    assert_eq!(
+        b.ack_all().iter().filter_map(absent).collect::<Vec<_>>(),
+        [v(3)]
+    );
     b.end_write(big, Filled::Broken);
     assert!(b.grants.contains_key(&second) && !b.grants.contains_key(&first));
     b.end_write(second, Filled::Sound);
@@ -257,7 +276,10 @@ fn attributes_and_shape_are_told_with_the_publish() {
     };
     assert_eq!((shape.size, shape.checksum), (KIB, checksum));
     assert_eq!(attributes.soft_pin, Some(Millis(700)), "the time left");
-    assert_eq!((attributes.group.as_deref(), attributes.data_type), (Some("g"), 7));
+    assert_eq!(
+        (attributes.group.as_deref(), attributes.data_type),
+        (Some("g"), 7)
+    );
     assert!(acked & inventory);
 }
 
@@ -272,7 +294,10 @@ fn a_write_retired_under_way_is_cut_and_its_bytes_stay_until_its_io_has_ended() 
         items: vec![(name("a"), v(1))],
     });
     assert!(b.others.contains(&Effect::CutWrite { write }));
-    assert_eq!(b.ack_all().iter().filter_map(absent).collect::<Vec<_>>(), [v(1)]);
+    assert_eq!(
+        b.ack_all().iter().filter_map(absent).collect::<Vec<_>>(),
+        [v(1)]
+    );
     assert_eq!(b.used(), 64 * KIB);
     assert!(!b.grants.contains_key(&waiting));
     b.end_write(write, Filled::Sound);
