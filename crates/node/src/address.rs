@@ -32,7 +32,9 @@ impl Wanted {
         }
         let (host, port) = match text.rsplit_once(':') {
             Some((host, port)) if !text.ends_with(']') => {
-                let port = port.parse().map_err(|_| bad("has no port number after the colon"))?;
+                let port = port
+                    .parse()
+                    .map_err(|_| bad("has no port number after the colon"))?;
                 (host, Some(port))
             }
             _ => (text, None),
@@ -68,7 +70,8 @@ pub(crate) fn advertised(
     if let Some(text) = advertise {
         let wanted = Wanted::parse(text, "--advertise")?;
         if wanted.is_wildcard() || wanted.port == Some(0) {
-            let message = format!("{text:?} cannot be connected to; name a host and port of this node");
+            let message =
+                format!("{text:?} cannot be connected to; name a host and port of this node");
             return Err(StartError::Option {
                 option: "--advertise",
                 message,
@@ -94,12 +97,11 @@ pub(crate) fn advertised(
 /// routes; nothing is sent, so the master need not be there yet, but its name must resolve.
 fn local_end(master: &str, patience: Duration) -> Result<IpAddr, StartError> {
     let start = Instant::now();
-    let addresses =
-        net::resolve(master, patience).map_err(|last| StartError::Unreachable {
-            last,
-            attempts: 1,
-            waited: start.elapsed(),
-        })?;
+    let addresses = net::resolve(master, patience).map_err(|last| StartError::Unreachable {
+        last,
+        attempts: 1,
+        waited: start.elapsed(),
+    })?;
     let mut reason = None;
     for address in addresses {
         let any: IpAddr = match address {
@@ -154,7 +156,16 @@ mod tests {
 
     #[test]
     fn addresses_that_cannot_be_told_name_their_option() {
-        for bad in ["", "a b", "h:port", "[1.2.3.4]:1", "http://h:1", "0.0.0.0", "h:0", ":7"] {
+        for bad in [
+            "",
+            "a b",
+            "h:port",
+            "[1.2.3.4]:1",
+            "http://h:1",
+            "0.0.0.0",
+            "h:0",
+            ":7",
+        ] {
             let error = of(Some(bad), "0.0.0.0:0", None).unwrap_err();
             assert!(error.contains("--advertise"), "{bad}: {error}");
         }

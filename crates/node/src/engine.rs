@@ -60,6 +60,8 @@ struct Inner {
     /// When the clock will look at the store next.
     planned: Now,
     closed: bool,
+    /// An event is being handled; found set, a panic has left the store half-changed.
+    busy: bool,
 }
 
 /// See the module.
@@ -73,6 +75,7 @@ pub(crate) struct Engine {
     memory: NodeMemory,
     place: Place,
     next: AtomicU64,
+    failed: Cancel,
     /// Counters of the shell.
     pub(crate) tally: Tally,
 }
@@ -101,7 +104,9 @@ impl Engine {
                 cluster: None,
                 planned: Now(0),
                 closed: false,
+                busy: false,
             }),
+            failed: Cancel::new(),
             session_changed: Condvar::new(),
             clock_wake: Notify::new(),
             clock,
@@ -138,9 +143,13 @@ impl Engine {
     }
 
     fn feed_locked(&self, inner: &mut Inner, event: Event) {
+        if inner.busy {
+            self.fail(inner);
+        }
         if inner.closed {
             return;
         }
+        inner.busy = true;
         let now = self.clock.now();
         let mut event = Some(event);
         while let Some(next) = event {
@@ -159,6 +168,20 @@ impl Engine {
             inner.planned = due;
             self.clock_wake.notify_one();
         }
+        inner.busy = false;
+    }
+
+    /// Some thread panicked amid an event. What the store says can no longer be trusted.
+    fn fail(&self, inner: &mut Inner) {
+        inner.busy = false;
+        tracing::error!("an internal error: the node serves nothing any more");
+        self.end(inner);
+        self.failed.cancel();
+    }
+
+    /// Cancelled when the node has ended by itself, after an internal error.
+    pub(crate) fn failed(&self) -> &Cancel {
+        &self.failed
     }
 
     /// When the clock is to look at the store next.
@@ -217,7 +240,9 @@ impl Engine {
                         // The queue holds more than the store runs at a time, so this is the end of
                         // the process. Nothing is known of the bytes; their readers verify them.
                         Tally::one(&self.tally.scrubs_skipped);
-                        inner.follow.push_back(Event::Scrubbed { scrub, sound: true });
+                        inner
+                            .follow
+                            .push_back(Event::Scrubbed { scrub, sound: true });
                     }
                 }
                 Effect::Send { link, message } => self.send(inner, link, message),
@@ -418,7 +443,11 @@ impl Engine {
     pub(crate) fn wait_registered(&self, deadline: Instant, stop: impl Fn() -> bool) -> bool {
         let mut inner = self.inner.lock();
         while inner.session.is_none() && !stop() {
-            if self.session_changed.wait_until(&mut inner, deadline).timed_out() {
+            if self
+                .session_changed
+                .wait_until(&mut inner, deadline)
+                .timed_out()
+            {
                 break;
             }
         }
@@ -458,7 +487,10 @@ impl Engine {
 
     /// Ends everything: whoever waits is answered, nothing more is taken.
     pub(crate) fn close(&self) {
-        let mut inner = self.inner.lock();
+        self.end(&mut self.inner.lock());
+    }
+
+    fn end(&self, inner: &mut Inner) {
         inner.closed = true;
         inner.scrubber = None;
         inner.session = None;
@@ -506,7 +538,9 @@ impl Engine {
         metrics.is_serving = !inner.closed && self.clock.now() < inner.store.serving_until();
         metrics.policy = inner.store.policy_text();
         let counters = inner.counters.iter();
-        metrics.store = counters.map(|(counter, value)| (*counter, *value)).collect();
+        metrics.store = counters
+            .map(|(counter, value)| (*counter, *value))
+            .collect();
         drop(inner);
         metrics.shell = self.tally.snapshot();
     }

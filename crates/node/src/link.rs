@@ -101,7 +101,9 @@ impl Greeted {
         };
         let no_master = |what: String| LinkError::NoMaster(what);
         let closed = |error: io::Error| {
-            LinkError::NoMaster(format!("closes the connection before its greeting: {error}"))
+            LinkError::NoMaster(format!(
+                "closes the connection before its greeting: {error}"
+            ))
         };
         let mut out = BytesMut::new();
         put(&mut out, 0, &Hello(own.clone())).map_err(|e| no_master(e.to_string()))?;
@@ -192,7 +194,8 @@ impl Incoming<'_> {
             }
             let missing = self.decoder.missing(&self.input);
             // The buffer grows with what has come, never with what was announced.
-            self.input.reserve(missing.clamp(READ_BYTES, READ_BYTES_MAX));
+            self.input
+                .reserve(missing.clamp(READ_BYTES, READ_BYTES_MAX));
             match timeout(ASK_AFTER, self.reader.read_buf(&mut self.input)).await {
                 Ok(Ok(0)) => return "the master closed it".to_owned(),
                 Ok(Ok(_)) => self.heard = Instant::now(),

@@ -3,11 +3,11 @@
 //! Everything goes through the same events of the store, so that leases, pins, one-shot writes and the
 //! order of publish and retract hold alike. Calls block the calling thread and need no runtime.
 
+use crate::config::Verify;
 use crate::endpoint::unanswered;
 use crate::engine::Engine;
 use crate::guard::{Started, Tell, WriteGuard};
 use crate::metrics::Tally;
-use crate::config::Verify;
 use snowskin_memory::error::MemoryError;
 use snowskin_memory::slices::{SourceSlices, TargetSlices};
 use snowskin_store::event::Filled;
@@ -112,11 +112,7 @@ impl Handle {
         deadline: Now,
     ) -> Result<PendingWrite, Failure> {
         if source.remaining() < request.size {
-            let text = format!(
-                "{} bytes of {} are given",
-                source.remaining(),
-                request.size
-            );
+            let text = format!("{} bytes of {} are given", source.remaining(), request.size);
             let failure = Failure::new(Code::InvalidParams, Stage::Write, text);
             return Err(failure.with_key(&request.name.key));
         }
@@ -138,11 +134,8 @@ impl Handle {
         let before = source.remaining();
         let filled = self.fill(&guard, source, size, &sums, deadline);
         source.rewind(before - source.remaining());
-        let filled = match filled {
-            Ok(filled) => filled,
-            // Dropping the guard gives the extents back.
-            Err(failure) => return Err(failure),
-        };
+        // Should that have failed, dropping the guard gives the extents back.
+        let filled = filled?;
         Tally::add(&self.engine.tally.local_bytes_in, size);
         let (tell, answer) = sync_channel(1);
         guard.filled(filled, Tell::Thread(tell));
@@ -164,9 +157,8 @@ impl Handle {
         deadline: Now,
     ) -> Result<Filled, Failure> {
         let segment = self.engine.memory().segment();
-        let broken = |error: MemoryError| {
-            Failure::new(Code::Internal, Stage::Write, error.to_string())
-        };
+        let broken =
+            |error: MemoryError| Failure::new(Code::Internal, Stage::Write, error.to_string());
         let extents = guard.grant();
         let cut = guard.cut_token();
         let mut at = Cursor::new(&extents);
@@ -270,7 +262,9 @@ impl Handle {
             let runs = at.take(piece_len(grant.shape.size, index));
             let list = segment.source(runs);
             let mut piece = list.map_err(|e| internal(e.to_string()))?;
-            let expected = usize::try_from(index).ok().and_then(|i| grant.sums.0.get(i));
+            let expected = usize::try_from(index)
+                .ok()
+                .and_then(|i| grant.sums.0.get(i));
             if expected.is_none() || checksum(&piece) != expected.copied() {
                 let text = format!(
                     "the stored bytes {start}+{} do not have their checksum",
@@ -296,7 +290,10 @@ fn copy_some(piece: &mut SourceSlices<'_>, target: &mut TargetSlices<'_>, behind
     let mut left = piece.remaining().saturating_sub(behind);
     while left > 0 {
         let took = piece.with_slices(left, |slices| {
-            slices.iter().map(|slice| target.fill_from(slice) as u64).sum::<u64>()
+            slices
+                .iter()
+                .map(|slice| target.fill_from(slice) as u64)
+                .sum::<u64>()
         });
         if took == 0 {
             return;

@@ -105,6 +105,7 @@ impl Metrics {
     /// A counter of the shell or of the data server, by name.
     pub fn counter(&self, name: &str) -> Option<u64> {
         let mut all = self.shell.iter().chain(&self.transfer);
-        all.find(|(known, _)| *known == name).map(|(_, value)| *value)
+        all.find(|(known, _)| *known == name)
+            .map(|(_, value)| *value)
     }
 }

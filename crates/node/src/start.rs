@@ -92,7 +92,6 @@ impl Node {
             data: None,
             listening: None,
             stop: Cancel::new(),
-            ended: Cancel::new(),
             threads: Vec::new(),
         };
         // From here on an error drops `running`, which stops what has been started.
@@ -181,7 +180,9 @@ fn place(
 ) -> Result<Place, StartError> {
     let address = match listener {
         Some(listener) => {
-            let listening = listener.local_addr().map_err(system("read a port's address"))?;
+            let listening = listener
+                .local_addr()
+                .map_err(system("read a port's address"))?;
             advertised(config, listening, deadline)?
         }
         // Nobody connects to it; the epoch makes it one of its kind.
@@ -329,7 +330,6 @@ pub struct Running {
     data: Option<Runtime>,
     listening: Option<SocketAddr>,
     stop: Cancel,
-    ended: Cancel,
     threads: Vec<Thread>,
 }
 
@@ -371,7 +371,7 @@ impl Running {
 
     /// Cancelled when the node has ended by itself, which it does only after an internal error.
     pub fn ended(&self) -> &Cancel {
-        &self.ended
+        self.handle.engine.failed()
     }
 
     /// What it counts and measures.
@@ -439,9 +439,9 @@ impl Running {
             .map_err(system("make an event loop"))?;
         let random = rng::system().map_err(system("get randomness"))?;
         let engine = Arc::clone(&self.handle.engine);
-        let (stop, ended) = (self.stop.clone(), self.ended.clone());
+        let stop = self.stop.clone();
         self.start("snowskin-node", move || {
-            let _ended = OnDrop(ended);
+            let _ended = EndOnPanic(Arc::clone(&engine));
             control.block_on(async {
                 let session = session::keep(Arc::clone(&engine), peer, attempts, random);
                 let session = async {
@@ -504,11 +504,15 @@ fn stop_server(server: Server<NodeEndpoint>, data: Runtime) -> Result<(), StopEr
     }
 }
 
-struct OnDrop(Cancel);
+/// A node without its clock and session serves nothing for long.
+struct EndOnPanic(Arc<Engine>);
 
-impl Drop for OnDrop {
+impl Drop for EndOnPanic {
     fn drop(&mut self) {
-        self.0.cancel();
+        if std::thread::panicking() {
+            self.0.close();
+            self.0.failed().cancel();
+        }
     }
 }
 
@@ -522,11 +526,13 @@ struct Thread {
 impl Thread {
     fn start(name: &'static str, body: impl FnOnce() + Send + 'static) -> std::io::Result<Self> {
         let (alive, end) = sync_channel(0);
-        let handle = std::thread::Builder::new().name(name.into()).spawn(move || {
-            // Dropped at the end, also when the body unwinds.
-            let _alive: SyncSender<()> = alive;
-            body();
-        })?;
+        let handle = std::thread::Builder::new()
+            .name(name.into())
+            .spawn(move || {
+                // Dropped at the end, also when the body unwinds.
+                let _alive: SyncSender<()> = alive;
+                body();
+            })?;
         Ok(Thread { name, handle, end })
     }
 
