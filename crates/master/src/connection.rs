@@ -22,7 +22,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpStream;
-use tokio::time::timeout;
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::{Instant, timeout};
 
 /// A stranger has this long for its first frame.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
@@ -32,6 +33,14 @@ const PROGRESS_TIMEOUT: Duration = Duration::from_secs(10);
 const LINK_SILENCE_MAX: Duration = Duration::from_secs(60);
 /// After a refusal the peer's unread bytes are taken for this long, so that the refusal arrives.
 const LINGER: Duration = Duration::from_secs(1);
+/// No more than this is taken then.
+const LINGER_BYTES_MAX: usize = 1 << 20;
+/// A frame that has begun must be whole within this time.
+const FRAME_TIMEOUT: Duration = Duration::from_secs(30);
+/// A frame above this size is received only with a permit, and there are so many: strangers that were let in
+/// cannot make the master buffer the largest frame on every connection.
+const LARGE_FRAME_BYTES: usize = 256 << 10;
+pub(crate) const LARGE_FRAMES_MAX: usize = 64;
 /// Bytes read at once, at least and at most.
 const READ_BYTES: usize = 16 << 10;
 const READ_BYTES_MAX: usize = 256 << 10;
@@ -92,7 +101,7 @@ pub(crate) async fn serve(
             End::Refused
         }
     };
-    connection.finish(end).await;
+    connection.finish(end, &cancel).await;
 }
 
 impl Connection {
@@ -152,6 +161,9 @@ impl Connection {
                 decoder,
                 input,
                 link,
+                begun: None,
+                large_frames: &hub.large_frames,
+                large: None,
             };
             // Both run until one ends; neither keeps anything that the other would need afterwards.
             tokio::select! {
@@ -187,21 +199,15 @@ impl Connection {
 
     /// Sends what still waits and, after a refusal, takes what the peer has on the way: a socket that
     /// is closed with unread bytes takes the refusal back.
-    async fn finish(self, end: End) {
+    async fn finish(self, end: End, cancel: &Cancel) {
         let Connection {
             stream,
             outbox,
             mut input,
             ..
         } = self;
-        match end {
-            End::Gone => return,
-            End::Stopped => {
-                // Answers given while stopping leave if the socket takes them at once.
-                outbox.flush(&stream).ok();
-                return;
-            }
-            End::Refused => {}
+        if matches!(end, End::Gone) || outbox.flush(&stream).is_err() || cancel.is_cancelled() {
+            return;
         }
         let last = async {
             while outbox.flush(&stream)? == Sent::Blocked {
@@ -209,7 +215,7 @@ impl Connection {
             }
             socket2::SockRef::from(&stream).shutdown(std::net::Shutdown::Write)?;
             let mut taken = 0;
-            while taken < READ_BYTES * 16 {
+            while taken < LINGER_BYTES_MAX {
                 input.clear();
                 if read(&stream, &mut input, READ_BYTES).await.is_err() {
                     break;
@@ -219,7 +225,7 @@ impl Connection {
             Ok::<_, io::Error>(())
         };
         // The peer may be gone already; it has lost a reason, not an answer.
-        if let Ok(Err(error)) = timeout(LINGER, last).await {
+        if let Some(Ok(Err(error))) = cancel.run(timeout(LINGER, last)).await {
             tracing::debug!(%error, "the reason of a refusal was not taken");
         }
     }
@@ -232,6 +238,10 @@ struct Reader<'a> {
     decoder: &'a mut Decoder,
     input: &'a mut BytesMut,
     link: Option<LinkId>,
+    /// When the first bytes of the frame that is not whole yet were seen.
+    begun: Option<Instant>,
+    large_frames: &'a Semaphore,
+    large: Option<SemaphorePermit<'a>>,
 }
 
 impl Reader<'_> {
@@ -253,18 +263,30 @@ impl Reader<'_> {
             }
             self.outbox.room().await;
             let missing = self.decoder.missing(self.input);
-            let begun = missing != HEADER_BYTES || !self.input.is_empty();
+            let begun = (missing != HEADER_BYTES || !self.input.is_empty())
+                .then(|| *self.begun.get_or_insert_with(Instant::now));
+            if missing <= LARGE_FRAME_BYTES {
+                self.large = None;
+            }
             let most = missing.clamp(READ_BYTES, READ_BYTES_MAX);
-            let patience = match self.link {
-                _ if begun => PROGRESS_TIMEOUT,
-                Some(_) => LINK_SILENCE_MAX,
+            let patience = match (begun, self.link) {
+                (Some(begun), _) => {
+                    PROGRESS_TIMEOUT.min(FRAME_TIMEOUT.saturating_sub(begun.elapsed()))
+                }
+                (None, Some(_)) => LINK_SILENCE_MAX,
                 // A client may be silent as long as it likes; TCP itself finds out whether it is there.
-                None => {
+                (None, None) => {
                     read(self.stream, self.input, most).await?;
                     continue;
                 }
             };
-            match timeout(patience, read(self.stream, self.input, most)).await {
+            let step = async {
+                if missing > LARGE_FRAME_BYTES && self.large.is_none() {
+                    self.large = self.large_frames.acquire().await.ok();
+                }
+                read(self.stream, self.input, most).await
+            };
+            match timeout(patience, step).await {
                 Ok(read) => read?,
                 Err(_) => {
                     Tally::one(&self.hub.tally.silent);
@@ -282,6 +304,7 @@ impl Reader<'_> {
                 Ok(None) => return None,
                 Err(error) => return Some(bad(error.to_string())),
             };
+            self.begun = None;
             let refused = match (frame.kind, self.link) {
                 (Kind::Ping, _) => {
                     self.outbox.send_empty(frame.id, Kind::Pong);

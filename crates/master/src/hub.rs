@@ -5,6 +5,7 @@
 //! Nothing under the lock waits: sends go to bounded buffers, durable writes to the writer's queue.
 
 use crate::answer::{Origin, Slot, closed, deliver, late, stage_of};
+use crate::connection::LARGE_FRAMES_MAX;
 use crate::journal::Journal;
 use crate::ledger::{Account, Ledger, Op};
 use crate::metrics::Tally;
@@ -24,7 +25,7 @@ use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, Semaphore, oneshot};
 
 /// The directory is fed a tick at least this often.
 const TICK: Millis = Millis(100);
@@ -98,6 +99,8 @@ pub(crate) struct Hub {
     next_link: AtomicU64,
     /// Counters of sockets and threads.
     pub(crate) tally: Tally,
+    /// Permits to receive a large frame.
+    pub(crate) large_frames: Semaphore,
     /// The cluster.
     pub(crate) cluster: ClusterId,
     /// The leadership.
@@ -132,6 +135,7 @@ impl Hub {
             next_request: AtomicU64::new(1),
             next_link: AtomicU64::new(1),
             tally: Tally::default(),
+            large_frames: Semaphore::new(LARGE_FRAMES_MAX),
             cluster,
             term,
         };
@@ -558,3 +562,6 @@ fn refused_now(inner: &Inner, request: &Request) -> Option<Failure> {
         )
     })
 }
+
+#[cfg(test)]
+mod tests;

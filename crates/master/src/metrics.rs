@@ -168,6 +168,11 @@ impl Scrape<'_> {
         out.gauges(&[
             ("master_key_count", "readable objects", gauges.objects),
             (
+                "mem_cache_nums_",
+                "published replicas that can be read",
+                gauges.replicas,
+            ),
+            (
                 "master_soft_pin_key_count",
                 "objects put with a soft pin",
                 gauges.soft_pins,

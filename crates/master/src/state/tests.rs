@@ -114,6 +114,13 @@ fn node_records_and_marks_live_over_a_restart() {
             Record::ClearMark { node: NodeId(1) },
             // A new life ends what was said of the old one.
             node(3, 31),
+            Record::Forget {
+                node: NodeId(2),
+                epoch: Epoch(20),
+            },
+            // A mark makes a forgotten node of the same life known again.
+            mark(2, 20, 8),
+            Record::ClearMark { node: NodeId(2) },
         ])
         .unwrap();
     drop(store);

@@ -4,7 +4,7 @@ use snowskin_master::Master;
 use snowskin_proto::frame::{self, Kind};
 use snowskin_proto::hello::{Greeting, Hello, Role, Token};
 use snowskin_proto::message::{Closing, Message};
-use snowskin_types::call::{Existing, Located, PutMode, Reply, Request};
+use snowskin_types::call::{Existing, Filter, Located, PutMode, Reply, Request};
 use snowskin_types::id::{ClusterId, Session};
 use snowskin_types::limits::REQUESTS_PER_CONNECTION_MAX;
 use snowskin_types::link::{FromNode, NodeItem};
@@ -253,5 +253,43 @@ fn a_second_process_on_a_nodes_address_is_refused_while_the_first_answers() {
     let text = http(master.http().unwrap(), "/metrics").1;
     assert_eq!(metric(&text, "master_mount_segment_requests_total"), 2);
     assert_eq!(metric(&text, "master_mount_segment_failures_total"), 1);
+    master.shutdown().unwrap();
+}
+
+/// A sweep over many keys takes many slices; what comes meanwhile is answered between two of them.
+#[test]
+fn a_ping_does_not_wait_for_a_sweep_over_all_keys() {
+    let dir = tempfile::tempdir().unwrap();
+    let master = start(dir.path());
+    let rpc = master.rpc().unwrap();
+    let mut node = Node::fresh(rpc, "127.0.0.1:7005");
+    let mut sweeper = Peer::client(rpc);
+    for batch in 0..60 {
+        let names: Vec<String> = (0..1_000).map(|n| format!("key-{batch}-{n}")).collect();
+        let list: Vec<&str> = names.iter().map(String::as_str).collect();
+        let versions = placed(sweeper.call(&reserve(&list, 10, PutMode::IfAbsent)));
+        let items = list.iter().zip(versions);
+        node.batch(items.map(|(key, v)| publish(key, v, 10, false)).collect());
+    }
+    let mut other = Peer::client(rpc);
+    let sweep = Request::RemoveMany {
+        tenant: None,
+        filter: Filter::Regex("(x|y)+nothing$".into()),
+        force: true,
+    };
+    let asked = sweeper.ask(&sweep);
+    let mut ping = bytes::BytesMut::new();
+    frame::put_empty(&mut ping, 9, Kind::Ping);
+    other.stream.write_all(&ping).unwrap();
+    assert_eq!(other.read().kind, Kind::Pong);
+    sweeper.stream.set_nonblocking(true).unwrap();
+    let early = std::io::Read::read(&mut sweeper.stream, &mut [0]);
+    assert_eq!(early.unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+    sweeper.stream.set_nonblocking(false).unwrap();
+    let nothing = Reply::RemovedMany {
+        removed: 0,
+        leased: 0,
+    };
+    assert_eq!(sweeper.answer(), (asked, nothing));
     master.shutdown().unwrap();
 }

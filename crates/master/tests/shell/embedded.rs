@@ -113,6 +113,14 @@ fn a_call_ends_at_its_deadline_and_a_full_queue_ends_the_link() {
         "{:?}",
         begun.elapsed()
     );
+    // A task's deadline is kept by the master's own clock, and counted.
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .unwrap();
+    let again = remove(&["a"], true);
+    let reply = runtime.block_on(handle.ask(again, Duration::from_millis(60)));
+    assert!(matches!(reply, Reply::Failed(f) if f.code == Code::RpcTimeout));
     // It takes nothing more, so its queue fills with pings and the link ends.
     while !link_ended(&link, session) {}
     while messages.blocking_recv().is_some() {}

@@ -1,4 +1,8 @@
 //! The master over loopback, with scripted peers.
+#![allow(
+    clippy::unwrap_used,
+    reason = "a scripted peer that cannot go on fails its test"
+)]
 
 mod admin;
 mod control;
