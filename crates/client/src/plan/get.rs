@@ -132,8 +132,6 @@ struct Target {
     fresh: bool,
     lookups: u32,
     asking: Option<CallId>,
-    /// Marked for the look-up that the end of this event sends.
-    wanted: bool,
     waiting: Vec<usize>,
 }
 
@@ -180,6 +178,8 @@ pub struct Get {
     prefer: Option<NodeId>,
     items: Vec<Item>,
     targets: Vec<Target>,
+    /// Targets that the end of this event looks up.
+    wanted: Vec<usize>,
     calls: HashMap<CallId, Vec<usize>>,
     reads: HashMap<Ticket, Reading>,
     next: u64,
@@ -208,7 +208,6 @@ impl Get {
                         fresh: false,
                         lookups: 0,
                         asking: None,
-                        wanted: false,
                         waiting: Vec::new(),
                     });
                     targets.len() - 1
@@ -231,6 +230,7 @@ impl Get {
             left: items.len(),
             items,
             targets,
+            wanted: Vec::new(),
             calls: HashMap::new(),
             reads: HashMap::new(),
             next: 0,
@@ -240,6 +240,11 @@ impl Get {
     /// Moves the deadline back, once it is known how much there is to read.
     pub fn extend(&mut self, deadline: Now) {
         self.deadline = self.deadline.max(deadline);
+    }
+
+    /// Moves the deadline forward, when nobody wants the answers any more.
+    pub fn hasten(&mut self, deadline: Now) {
+        self.deadline = self.deadline.min(deadline);
     }
 
     /// True once every item is done.
@@ -257,7 +262,10 @@ impl Get {
         match event {
             Event::Start => {
                 for index in 0..self.items.len() {
-                    self.advance(now, index, out);
+                    match self.items[index].want.check() {
+                        Ok(()) => self.advance(now, index, out),
+                        Err(failure) => self.finish(index, Err(failure), out),
+                    }
                 }
             }
             Event::Located { call, sent, reply } => self.located(now, call, sent, reply, out),
@@ -382,7 +390,9 @@ impl Get {
         });
         let Some((location, (place, tier))) = choice else {
             if may_ask {
-                target.wanted = target.asking.is_none();
+                if target.asking.is_none() {
+                    self.wanted.push(item.target);
+                }
                 target.waiting.push(index);
                 self.items[index].state = State::Waiting;
             } else {
@@ -491,9 +501,9 @@ impl Get {
 
     /// Sends one look-up for all targets that this event left without a usable location.
     fn look_up(&mut self, out: &mut Vec<Step>) {
-        let wanted: Vec<usize> = (0..self.targets.len())
-            .filter(|&t| std::mem::take(&mut self.targets[t].wanted))
-            .collect();
+        let mut wanted = std::mem::take(&mut self.wanted);
+        wanted.sort_unstable();
+        wanted.dedup();
         let sizes = wanted
             .iter()
             .map(|&t| self.targets[t].key.as_bytes().len() + 8);
@@ -567,17 +577,20 @@ fn choose(
 }
 
 impl Want {
+    /// Refuses what can never be read.
+    fn check(&self) -> Result<(), Failure> {
+        if self.len > 0 {
+            return Ok(());
+        }
+        let text = "zero bytes were asked for; at least one is needed";
+        Err(Failure::new(Code::InvalidParams, Stage::Read, text).with_key(&self.key))
+    }
+
     /// Bytes that a read of an object of this shape moves, if they exist and fit.
     fn fit(&self, shape: Shape) -> Result<u64, Failure> {
         let invalid = |code, message: String| {
             Err(Failure::new(code, Stage::Read, message).with_key(&self.key))
         };
-        if self.len == 0 {
-            return invalid(
-                Code::InvalidParams,
-                "zero bytes were asked for; at least one is needed".to_owned(),
-            );
-        }
         let rest = shape.size.saturating_sub(self.offset);
         let len = if self.len == u64::MAX { rest } else { self.len };
         if rest == 0 || len > rest {

@@ -339,7 +339,6 @@ fn ranges_outside_the_object_are_refused_before_any_read() {
         (99, 2, Code::InvalidRead),
         (100, u64::MAX, Code::InvalidRead),
         (u64::MAX, 5, Code::InvalidRead),
-        (0, 0, Code::InvalidParams),
     ] {
         let want = Want {
             key: key("a"),
@@ -352,6 +351,20 @@ fn ranges_outside_the_object_are_refused_before_any_read() {
         let steps = answer(&mut get, 1, call, vec![found(5, &[0])]);
         assert_eq!(outcome_of(&steps, 0), Some(Err(code)), "{offset} {len}");
     }
+}
+
+#[test]
+fn zero_bytes_are_refused_before_anything_is_asked() {
+    let want = Want {
+        key: key("a"),
+        offset: 0,
+        len: 0,
+        room: Some(0),
+    };
+    let mut get = plan(vec![want]);
+    let steps = step(&mut get, 0, Event::Start);
+    assert_eq!(outcome_of(&steps, 0), Some(Err(Code::InvalidParams)));
+    assert_eq!(steps.len(), 1);
 }
 
 #[test]

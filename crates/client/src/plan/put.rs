@@ -127,11 +127,11 @@ pub enum Event {
 enum State {
     /// Behind an earlier item with the same key.
     Behind,
-    /// The end of this event reserves it.
+    /// The end of this event reserves it: it stands in [`Put::to_reserve`].
     ToReserve,
     Reserving,
     Writing,
-    /// The end of this event cancels it.
+    /// The end of this event cancels it: it stands in [`Put::to_cancel`].
     ToCancel,
     Cancelling,
     Pausing(Now),
@@ -166,6 +166,9 @@ pub struct Put {
     tenant: Tenant,
     deadline: Now,
     items: Vec<Item>,
+    to_reserve: Vec<usize>,
+    to_cancel: Vec<usize>,
+    pausing: Vec<usize>,
     calls: HashMap<CallId, Vec<usize>>,
     writes: HashMap<Ticket, (usize, Place)>,
     next: u64,
@@ -203,12 +206,22 @@ impl Put {
             tenant,
             deadline,
             left: items.len(),
+            to_reserve: (0..items.len())
+                .filter(|&i| items[i].state == State::ToReserve)
+                .collect(),
+            to_cancel: Vec::new(),
+            pausing: Vec::new(),
             items,
             calls: HashMap::new(),
             writes: HashMap::new(),
             next: 0,
             past_deadline: false,
         }
+    }
+
+    /// Moves the deadline forward, when nobody wants the answers any more.
+    pub fn hasten(&mut self, deadline: Now) {
+        self.deadline = self.deadline.min(deadline);
     }
 
     /// True once every item is done.
@@ -221,10 +234,13 @@ impl Put {
         if self.past_deadline {
             return self.deadline + LAST_CANCEL;
         }
-        let pauses = self.items.iter().filter_map(|i| match i.state {
-            State::Pausing(until) => Some(until),
-            _ => None,
-        });
+        let pauses = self
+            .pausing
+            .iter()
+            .filter_map(|&i| match self.items[i].state {
+                State::Pausing(until) => Some(until),
+                _ => None,
+            });
         pauses.min().unwrap_or(self.deadline).min(self.deadline)
     }
 
@@ -250,9 +266,11 @@ impl Put {
         if now >= self.deadline {
             self.give_up(now, out);
         } else {
-            for item in &mut self.items {
-                if matches!(item.state, State::Pausing(until) if until <= now) {
-                    item.state = State::ToReserve;
+            for index in std::mem::take(&mut self.pausing) {
+                match self.items[index].state {
+                    State::Pausing(until) if until <= now => self.set_to_reserve(index),
+                    State::Pausing(_) => self.pausing.push(index),
+                    _ => {}
                 }
             }
             self.cancel(self.deadline, out);
@@ -338,7 +356,7 @@ impl Put {
         } else {
             // Our own put that was not cancelled after all.
             item.version = version;
-            item.state = State::ToCancel;
+            self.set_to_cancel(index);
         }
     }
 
@@ -379,8 +397,7 @@ impl Put {
         item.version = version;
         item.versions.push(version);
         if now >= self.deadline {
-            item.state = State::ToCancel;
-            return;
+            return self.set_to_cancel(index);
         }
         item.state = State::Writing;
         item.written = 0;
@@ -442,7 +459,7 @@ impl Put {
             };
             self.finish(index, Ok(outcome), out);
         } else {
-            item.state = State::ToCancel;
+            self.set_to_cancel(index);
         }
     }
 
@@ -491,8 +508,7 @@ impl Put {
     fn again(&mut self, now: Now, index: usize, out: &mut Vec<Step>) {
         let item = &mut self.items[index];
         let Some(failure) = item.failure.clone() else {
-            item.state = State::ToReserve;
-            return;
+            return self.set_to_reserve(index);
         };
         if self.past_deadline {
             let failure = timed_out(&item.ask.key, Stage::Write, Some(&failure));
@@ -503,7 +519,7 @@ impl Put {
                 Some(first) => self.fail(index, first, out),
                 None => {
                     item.full = Some(failure);
-                    item.state = State::ToReserve;
+                    self.set_to_reserve(index);
                 }
             }
         } else if failure.code.retry() == Retry::Never || item.attempts >= ATTEMPTS_MAX {
@@ -511,7 +527,7 @@ impl Put {
         } else if item.avoid.is_empty() {
             self.pause(now, index, failure, out);
         } else {
-            item.state = State::ToReserve;
+            self.set_to_reserve(index);
         }
     }
 
@@ -526,6 +542,7 @@ impl Put {
         }
         item.state = State::Pausing(until);
         item.failure.get_or_insert(failure);
+        self.pausing.push(index);
     }
 
     fn fail(&mut self, index: usize, failure: Failure, out: &mut Vec<Step>) {
@@ -534,7 +551,7 @@ impl Put {
     }
 
     fn reserve(&mut self, out: &mut Vec<Step>) {
-        let wanted = self.with_state(State::ToReserve);
+        let wanted = self.in_state(State::ToReserve);
         let sizes = wanted.iter().map(|&i| self.items[i].reserve_bytes());
         for run in split::runs(sizes) {
             let call = CallId(self.next);
@@ -561,7 +578,7 @@ impl Put {
     }
 
     fn cancel(&mut self, until: Now, out: &mut Vec<Step>) {
-        let wanted = self.with_state(State::ToCancel);
+        let wanted = self.in_state(State::ToCancel);
         let sizes = wanted
             .iter()
             .map(|&i| self.items[i].ask.key.as_bytes().len() + 16);
@@ -584,10 +601,28 @@ impl Put {
         }
     }
 
-    fn with_state(&self, state: State) -> Vec<usize> {
-        (0..self.items.len())
-            .filter(|&i| self.items[i].state == state)
-            .collect()
+    fn set_to_reserve(&mut self, index: usize) {
+        self.items[index].state = State::ToReserve;
+        self.to_reserve.push(index);
+    }
+
+    fn set_to_cancel(&mut self, index: usize) {
+        self.items[index].state = State::ToCancel;
+        self.to_cancel.push(index);
+    }
+
+    /// Takes the items of one of the two lists that are still in its state, in their order.
+    fn in_state(&mut self, state: State) -> Vec<usize> {
+        let list = if state == State::ToCancel {
+            &mut self.to_cancel
+        } else {
+            &mut self.to_reserve
+        };
+        let mut indices = std::mem::take(list);
+        indices.retain(|&i| self.items[i].state == state);
+        indices.sort_unstable();
+        indices.dedup();
+        indices
     }
 
     /// The deadline passed: what may have been published is asked about once more, briefly.
@@ -612,7 +647,6 @@ impl Put {
                         self.finish(index, Ok(outcome), out);
                         continue;
                     }
-                    item.state = State::ToCancel;
                     item.failure.get_or_insert_with(|| {
                         Failure::new(
                             Code::RpcTimeout,
@@ -620,6 +654,7 @@ impl Put {
                             "the deadline passed before the write was answered",
                         )
                     });
+                    self.set_to_cancel(index);
                     Stage::Write
                 }
                 State::ToCancel | State::Cancelling => Stage::Write,
@@ -631,6 +666,7 @@ impl Put {
                 }
             };
             if last {
+                let item = &self.items[index];
                 let mut failure = timed_out(&item.ask.key, stage, item.failure.as_ref());
                 failure
                     .message
@@ -674,7 +710,7 @@ impl Put {
                         };
                         todo = Some((next, Ok(outcome)));
                     }
-                    _ if next_item.state == State::Behind => next_item.state = State::ToReserve,
+                    _ if next_item.state == State::Behind => self.set_to_reserve(next),
                     _ => {}
                 }
             }
