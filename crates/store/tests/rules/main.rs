@@ -3,6 +3,8 @@
 
 mod evict;
 mod harness;
+#[cfg(known_bugs)]
+mod planted;
 mod publish;
 mod random;
 mod reads;
