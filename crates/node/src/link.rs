@@ -29,6 +29,8 @@ const GREETING_TIMEOUT: Duration = Duration::from_secs(2);
 const ASK_AFTER: Duration = Duration::from_secs(1);
 /// A master that is silent for this long is looked for anew: with its pings the serving lease ends.
 const SILENCE_MAX: Duration = SERVING_LEASE.duration();
+/// The master answers a registration, which it may have to write down first, within this time.
+const REGISTRATION_TIMEOUT: Duration = Duration::from_secs(10);
 /// The socket takes bytes within this time.
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 /// Bytes that are read at once, at least and at most.
@@ -151,6 +153,7 @@ impl Greeted {
             input: self.input,
             small,
             heard: Instant::now(),
+            waiting_since: Some(Instant::now()),
         };
         let why = tokio::select! {
             // First what the master said last: it may be a refusal.
@@ -173,6 +176,8 @@ struct Incoming<'e> {
     /// Frames without a body to send.
     small: mpsc::Sender<(u64, Kind)>,
     heard: Instant,
+    /// When the registration was sent, until it is answered.
+    waiting_since: Option<Instant>,
 }
 
 impl Incoming<'_> {
@@ -190,6 +195,13 @@ impl Incoming<'_> {
                         Tally::one(&self.engine.tally.link_garbage);
                         return error.to_string();
                     }
+                }
+            }
+            if let Some(since) = self.waiting_since {
+                if self.engine.session().is_some() {
+                    self.waiting_since = None;
+                } else if since.elapsed() >= REGISTRATION_TIMEOUT {
+                    return format!("no answer to the registration for {REGISTRATION_TIMEOUT:?}");
                 }
             }
             let missing = self.decoder.missing(&self.input);

@@ -18,7 +18,8 @@ use snowskin_runtime::spawn::Cancel;
 use snowskin_runtime::{net, rng};
 use snowskin_store::{Store, arena};
 use snowskin_transfer::tcp::server::{Server, ServerOptions};
-use snowskin_types::id::{Epoch, NodeId, Session};
+use snowskin_types::id::{ClusterId, Epoch, NodeId, Session};
+use snowskin_types::limits::NODE_CONNECTIONS_MAX;
 use snowskin_types::object::Place;
 use std::net::{SocketAddr, TcpListener};
 use std::ops::ControlFlow;
@@ -61,7 +62,7 @@ impl Node {
         if let Err(error) = machine::raise_open_files() {
             tracing::debug!(%error, "cannot raise the limit of open files");
         }
-        machine::check_segment(
+        let limits = machine::check_segment(
             &LimitPaths::default(),
             data_bytes.saturating_add(CONTROL_BYTES),
             Locking::Pageable,
@@ -102,7 +103,14 @@ impl Node {
             running.start("snowskin-pages", move || populate(&segment, &stop))?;
         }
         if let Some(listener) = listener {
-            running.serve(listener, &config)?;
+            let files = limits.files.soft.unwrap_or(u64::MAX);
+            let left = files.saturating_sub(limits.files_used + FILES_MIN);
+            let connections = usize::try_from(left).unwrap_or(usize::MAX);
+            running.serve(
+                listener,
+                &config,
+                connections.clamp(1, NODE_CONNECTIONS_MAX),
+            )?;
         }
         let attempts = Arc::new(Attempts::default());
         let peer = match &config.master {
@@ -115,6 +123,9 @@ impl Node {
         running.keep_session(peer, Arc::clone(&attempts))?;
         if !engine.wait_registered(deadline, || attempts.given_up()) {
             return Err(not_registered(&config.master, &attempts, start.elapsed()));
+        }
+        if let Some(server) = &running.server {
+            server.greet_with(running.greeting(&config));
         }
         tracing::info!(
             node = %place.node,
@@ -360,7 +371,7 @@ impl Running {
     }
 
     /// The cluster that registered the node.
-    pub fn cluster(&self) -> Option<snowskin_types::ClusterId> {
+    pub fn cluster(&self) -> Option<ClusterId> {
         self.handle.engine.cluster()
     }
 
@@ -404,7 +415,12 @@ impl Running {
         Ok(())
     }
 
-    fn serve(&mut self, listener: TcpListener, config: &Config) -> Result<(), StartError> {
+    fn serve(
+        &mut self,
+        listener: TcpListener,
+        config: &Config,
+        connections_max: usize,
+    ) -> Result<(), StartError> {
         let threads = match config.data_threads {
             0 => std::thread::available_parallelism().map_or(2, |n| n.get().clamp(2, 8)),
             given => given,
@@ -415,11 +431,12 @@ impl Running {
             .enable_all()
             .build()
             .map_err(system("make an event loop"))?;
-        let greeting = Greeting::new(Role::Node, self.epoch().0).with_token(config.token.clone());
+        let greeting = self.greeting(config);
         let endpoint = NodeEndpoint {
             engine: Arc::clone(&self.handle.engine),
         };
         let options = ServerOptions {
+            connections_max,
             stall: config.pin_deadline,
             ..ServerOptions::default()
         };
@@ -429,6 +446,13 @@ impl Running {
         self.server = Some(server);
         self.data = Some(data);
         Ok(())
+    }
+
+    /// What clients are greeted with; names the cluster once it is known.
+    fn greeting(&self, config: &Config) -> Greeting {
+        Greeting::new(Role::Node, self.epoch().0)
+            .with_cluster(self.cluster())
+            .with_token(config.token.clone())
     }
 
     /// The control thread: the clock and the session. Bulk data never delays them.

@@ -20,7 +20,7 @@ use snowskin_types::{Code, Epoch, Failure, Millis};
 
 fn start() -> (ScriptedMaster, Running) {
     let master = ScriptedMaster::start(Script::default());
-    let node = Node::start(config(&master)).unwrap();
+    let node = Node::start(config(&master)).expect("a registered node");
     (master, node)
 }
 
@@ -34,7 +34,7 @@ fn get(node: &Running, request: &ReadRequest, len: usize) -> Result<Vec<u8>, Fai
     let mut got = vec![0; len];
     let handle = node.handle();
     let done = handle.read(request, &mut TargetSlices::of(&mut got), soon())?;
-    got.truncate(usize::try_from(done.bytes).unwrap());
+    got.truncate(usize::try_from(done.bytes).expect("it fits"));
     Ok(got)
 }
 
