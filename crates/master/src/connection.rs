@@ -4,7 +4,8 @@
 //! with leaves in one write.
 
 use crate::answer::{Origin, stage_of};
-use crate::hub::{Hub, LinkEnd};
+use crate::hub::Hub;
+use crate::links::LinkEnd;
 use crate::metrics::Tally;
 use crate::outbox::{Ending, Outbox, Refusal, Sent};
 use bytes::BytesMut;

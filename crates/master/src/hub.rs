@@ -7,9 +7,10 @@
 use crate::answer::{Origin, Slot, closed, deliver, late, stage_of};
 use crate::connection::LARGE_FRAMES_MAX;
 use crate::journal::Journal;
-use crate::ledger::{Account, Ledger, Op};
+use crate::ledger::{Account, Ledger};
+use crate::links::{Link, LinkEnd};
 use crate::metrics::Tally;
-use crate::outbox::{Outbox, Refusal};
+use crate::outbox::Refusal;
 use parking_lot::Mutex;
 use snowskin_directory::directory::Directory;
 use snowskin_directory::effect::Effect;
@@ -18,7 +19,7 @@ use snowskin_directory::gauges::Gauges;
 use snowskin_runtime::clock::{Clock, SystemClock};
 use snowskin_types::call::{PutMode, Reply, Request};
 use snowskin_types::error::Stage;
-use snowskin_types::link::{FromNode, NodeItem, ToNode};
+use snowskin_types::link::{FromNode, ToNode};
 use snowskin_types::{ClusterId, Code, Failure, Millis, Now, Term};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -37,25 +38,6 @@ pub(crate) const REQUEST_TIMEOUT: Millis = Millis(60_000);
 const WAITING_MAX: usize = 262_144;
 /// Deadlines of answered requests that are kept before they are cleared out.
 const DEADLINES_SLACK: usize = 4_096;
-
-/// Takes what the directory sends to one node of the same process.
-///
-/// Called with the hub's lock held: must neither wait nor call back. `None` says that the link has ended.
-/// Returning false ends the link.
-pub type LinkSink = Box<dyn FnMut(Option<ToNode>) -> bool + Send>;
-
-/// Where messages to a node go.
-pub(crate) enum LinkEnd {
-    /// To a connection.
-    Connection(Arc<Outbox>),
-    /// To a node of the same process.
-    Local(LinkSink),
-}
-
-struct Link {
-    end: LinkEnd,
-    registering: Op,
-}
 
 struct Waiting {
     account: Account,
@@ -262,15 +244,9 @@ impl Hub {
         let link = LinkId(self.next_link.fetch_add(1, Ordering::Relaxed));
         let mut inner = self.inner.lock();
         if inner.closed {
-            end_link(end);
+            end.end();
         } else {
-            inner.links.insert(
-                link,
-                Link {
-                    end,
-                    registering: Op::Mount,
-                },
-            );
+            inner.links.insert(link, Link::new(end));
         }
         link
     }
@@ -282,27 +258,7 @@ impl Hub {
         let Some(open) = links.get_mut(&link) else {
             return false;
         };
-        match &message {
-            FromNode::Register(register) => {
-                let again = register.last_session.n > 0;
-                open.registering = if again { Op::Remount } else { Op::Mount };
-                ledger.single(open.registering);
-            }
-            FromNode::Batch { items, .. } => {
-                let told_again = |item: &&NodeItem| {
-                    matches!(
-                        item,
-                        NodeItem::Publish {
-                            acked: false,
-                            inventory: true,
-                            ..
-                        }
-                    )
-                };
-                ledger.ambiguous(items.iter().filter(told_again).count() as u64);
-            }
-            FromNode::Pong { .. } => ledger.single(Op::Ping),
-        }
+        open.take(&message, ledger);
         self.feed(&mut inner, Event::Node { link, message });
         self.settle(&mut inner);
         inner.links.contains_key(&link)
@@ -377,7 +333,7 @@ impl Hub {
             answer(&mut inner.ledger, waiting, Reply::Failed(closed(stage)));
         }
         for (_, link) in inner.links.drain() {
-            end_link(link.end);
+            link.end.end();
         }
         inner.journal = None;
     }
@@ -456,7 +412,7 @@ impl Hub {
                 Effect::Send { link, message } => send(inner, link, message),
                 Effect::Close { link } => {
                     if let Some(link) = inner.links.remove(&link) {
-                        end_link(link.end);
+                        link.end.end();
                     }
                 }
                 Effect::Persist { id, record } => {
@@ -504,32 +460,13 @@ fn send(inner: &mut Inner, id: LinkId, message: ToNode) {
         follow,
         ..
     } = inner;
-    let Some(link) = links.get_mut(&id) else {
-        return;
-    };
-    if matches!(message, ToNode::Refused { .. }) {
-        ledger.single_failed(link.registering);
-    }
-    match &mut link.end {
-        // A connection that does not take it ends by itself and says so.
-        LinkEnd::Connection(outbox) => outbox.send(0, &message),
-        LinkEnd::Local(sink) => {
-            if !sink(Some(message)) {
-                if let Some(link) = links.remove(&id) {
-                    end_link(link.end);
-                }
-                follow.push_back(Event::LinkLost { link: id });
-            }
+    if let Some(link) = links.get_mut(&id)
+        && !link.send(message, ledger)
+    {
+        if let Some(link) = links.remove(&id) {
+            link.end.end();
         }
-    }
-}
-
-fn end_link(end: LinkEnd) {
-    match end {
-        LinkEnd::Connection(outbox) => outbox.close(),
-        LinkEnd::Local(mut sink) => {
-            sink(None);
-        }
+        follow.push_back(Event::LinkLost { link: id });
     }
 }
 

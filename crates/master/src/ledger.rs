@@ -113,6 +113,7 @@ pub(crate) struct Ledger {
     pub(crate) size_sum: u64,
     pub(crate) deadline_missed: u64,
     pub(crate) ambiguous: u64,
+    pub(crate) retried: u64,
 }
 
 impl Ledger {
@@ -257,6 +258,11 @@ impl Ledger {
     /// Counts replicas told in an inventory whose publish had never been answered.
     pub(crate) fn ambiguous(&mut self, by: u64) {
         self.ambiguous += by;
+    }
+
+    /// Counts publishes sent again because their answer had not come.
+    pub(crate) fn retried(&mut self, by: u64) {
+        self.retried += by;
     }
 
     /// What the directory has counted.

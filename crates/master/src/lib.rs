@@ -14,6 +14,7 @@ mod http;
 mod hub;
 mod journal;
 mod ledger;
+mod links;
 mod metrics;
 mod outbox;
 mod server;
@@ -22,6 +23,6 @@ mod state;
 mod web;
 
 pub use config::{Config, StartError};
-pub use hub::LinkSink;
+pub use links::LinkSink;
 pub use start::{Handle, LinkEnded, Master, NodeLink, Running, StopError};
 pub use state::StateError;

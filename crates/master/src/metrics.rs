@@ -399,6 +399,11 @@ impl Scrape<'_> {
                 l.ambiguous,
             ),
             (
+                "snowskin_publish_retries_total",
+                "publishes sent again in a session because their answer had not come",
+                l.retried,
+            ),
+            (
                 "snowskin_deadline_missed_total",
                 "requests not answered within their deadline",
                 l.deadline_missed,

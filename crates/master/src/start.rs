@@ -1,8 +1,9 @@
 //! Starting and stopping: threads, sockets and the state directory in the right order.
 
 use crate::config::{Config, StartError, read_token};
-use crate::hub::{Hub, LinkEnd, LinkSink};
+use crate::hub::Hub;
 use crate::journal::Journal;
+use crate::links::{LinkEnd, LinkSink};
 use crate::state::{Identity, StateStore};
 use crate::{http, server};
 use snowskin_directory::directory::Directory;
@@ -10,7 +11,7 @@ use snowskin_directory::effect::Restored;
 use snowskin_directory::event::LinkId;
 use snowskin_proto::hello::{Greeting, Role};
 use snowskin_runtime::clock::{Clock, SystemClock};
-use snowskin_runtime::net;
+use snowskin_runtime::net::{self, ListenError};
 use snowskin_runtime::rng;
 use snowskin_runtime::spawn::Cancel;
 use snowskin_types::call::{Reply, Request};
@@ -304,9 +305,17 @@ fn launch(config: &Config, ports: Ports) -> Result<Running, StartError> {
     let (rpc, web) = match ports {
         Ports::None => (None, None),
         Ports::Open => (
-            Some(listen(&config.rpc_address, config.rpc_port, "--rpc-port")?),
+            Some(listen(
+                (&config.rpc_address, config.rpc_port),
+                "--rpc-address",
+                "--rpc-port",
+            )?),
             match config.metrics_port {
-                Some(port) => Some(listen(&config.metrics_host, port, "--metrics-port")?),
+                Some(port) => Some(listen(
+                    (&config.metrics_host, port),
+                    "--metrics-host",
+                    "--metrics-port",
+                )?),
                 None => None,
             },
         ),
@@ -453,14 +462,25 @@ fn start(name: &'static str, body: impl FnOnce() + Send + 'static) -> Result<Thr
     })
 }
 
-fn listen(host: &str, port: u16, option: &str) -> Result<TcpListener, StartError> {
-    let bare_v6 = host.contains(':') && !host.starts_with('[');
+/// `host` and `port` are the options that named them.
+fn listen(at: (&str, u16), host: &str, port: &str) -> Result<TcpListener, StartError> {
+    let bare_v6 = at.0.contains(':') && !at.0.starts_with('[');
     let address = if bare_v6 {
-        format!("[{host}]:{port}")
+        format!("[{}]:{}", at.0, at.1)
     } else {
-        format!("{host}:{port}")
+        format!("{}:{}", at.0, at.1)
     };
-    Ok(net::listen(&address, option)?)
+    net::listen(&address, port).map_err(|error| match error {
+        ListenError::Address {
+            address, reason, ..
+        } => ListenError::Address {
+            option: host.to_owned(),
+            address,
+            reason,
+        }
+        .into(),
+        other => other.into(),
+    })
 }
 
 fn address(listener: Option<&TcpListener>) -> Result<Option<SocketAddr>, StartError> {

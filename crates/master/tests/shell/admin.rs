@@ -72,6 +72,8 @@ fn every_metric_has_help_and_type_and_a_number() {
         "snowskin_ghost_repaired_total",
         "snowskin_checksum_failures_total",
         "snowskin_publish_ambiguous_total",
+        "snowskin_publish_retries_total",
+        "mem_cache_nums_",
         "snowskin_deadline_missed_total",
         "snowskin_fenced_total",
         "snowskin_retract_refused_total",

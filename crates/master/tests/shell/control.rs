@@ -293,3 +293,43 @@ fn a_ping_does_not_wait_for_a_sweep_over_all_keys() {
     assert_eq!(sweeper.answer(), (asked, nothing));
     master.shutdown().unwrap();
 }
+
+#[test]
+fn a_publish_sent_again_and_one_told_in_an_inventory_are_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let master = start(dir.path());
+    let rpc = master.rpc().unwrap();
+    let mut old = Node::fresh(rpc, "127.0.0.1:7006");
+    let mut new = Node::fresh(rpc, "127.0.0.1:7007");
+    let mut client = Peer::client(rpc);
+    let first = placed(client.call(&reserve(&["a"], 10, PutMode::IfAbsent)));
+    let owner = |client: &mut Peer, version| {
+        // Placement is random: whoever was chosen publishes, and the replacing one may be the same.
+        let Reply::Object(Some(object)) = client.call(&Request::StatObject {
+            tenant: Default::default(),
+            key: name("a").key,
+        }) else {
+            panic!()
+        };
+        let replica = object
+            .replicas
+            .iter()
+            .find(|r| r.version == version)
+            .unwrap();
+        replica.place.address.ends_with("7006")
+    };
+    let first_on_old = owner(&mut client, first[0]);
+    if first_on_old { &mut old } else { &mut new }.publish("a", first[0], 10);
+    let second = placed(client.call(&reserve(&["a"], 10, PutMode::Replace)));
+    let second_on_old = owner(&mut client, second[0]);
+    // The answer waits until the owner of the first version has retired it; meanwhile it is sent again.
+    let node = if second_on_old { &mut old } else { &mut new };
+    node.tell(vec![publish("a", second[0], 10, false)]);
+    node.tell(vec![publish("a", second[0], 10, false)]);
+    let web = master.http().unwrap();
+    wait_for(|| metric(&http(web, "/metrics").1, "snowskin_publish_retries_total") == 1);
+    if first_on_old { &mut old } else { &mut new }.retire();
+    let text = http(web, "/metrics").1;
+    assert_eq!(metric(&text, "snowskin_publish_ambiguous_total"), 0);
+    master.shutdown().unwrap();
+}

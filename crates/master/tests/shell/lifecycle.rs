@@ -129,6 +129,10 @@ fn a_taken_port_is_named_with_its_option_and_the_term_is_not_raised() {
             "{text}"
         );
     }
+    let mut elsewhere = config(dir.path());
+    elsewhere.rpc_address = "192.0.2.1".into();
+    let text = Master::start(&elsewhere).unwrap_err().to_string();
+    assert!(text.contains("--rpc-address 192.0.2.1"), "{text}");
     let master = start(dir.path());
     assert_eq!(master.term().0, term.0 + 1);
     master.shutdown().unwrap();
