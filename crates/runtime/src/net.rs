@@ -214,52 +214,113 @@ pub fn dial_error(address: &str, source: io::Error, waited: Duration) -> DialErr
     }
 }
 
+/// A look-up of `host:port` that runs beside the caller.
+#[derive(Debug)]
+pub struct Lookup {
+    address: String,
+    since: Instant,
+    resolved: mpsc::Receiver<io::Result<Vec<SocketAddr>>>,
+}
+
+/// Look-ups under way in this process.
+static LOOKUPS: AtomicUsize = AtomicUsize::new(0);
+
+/// Ends the count of one look-up.
+struct Looking;
+
+impl Looking {
+    fn begin() -> Option<Self> {
+        let begun = LOOKUPS.fetch_add(1, Ordering::AcqRel) < LOOKUPS_MAX;
+        let looking = Looking;
+        begun.then_some(looking)
+    }
+}
+
+impl Drop for Looking {
+    fn drop(&mut self) {
+        LOOKUPS.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl Lookup {
+    /// Begins. An address that is not a name is answered at once.
+    ///
+    /// # Errors
+    /// When too many look-ups are under way, or no thread can be started.
+    pub fn start(address: &str) -> Result<Self, DialError> {
+        let (answer, resolved) = mpsc::sync_channel(1);
+        let lookup = Lookup {
+            address: address.to_owned(),
+            since: Instant::now(),
+            resolved,
+        };
+        if let Ok(literal) = address.parse::<SocketAddr>() {
+            answer.send(Ok(vec![literal])).ok();
+            return Ok(lookup);
+        }
+        let Some(looking) = Looking::begin() else {
+            return Err(lookup.unresolved("too many look-ups wait for the name service"));
+        };
+        // The system's resolver knows no deadline. The thread that waits for it is not waited for:
+        // it ends with the look-up, touches nothing else, and there are at most so many.
+        let name = address.to_owned();
+        let look_up = move || {
+            let _looking = looking;
+            answer.send(name.to_socket_addrs().map(Vec::from_iter)).ok();
+        };
+        match std::thread::Builder::new()
+            .name("name-look-up".to_owned())
+            .spawn(look_up)
+        {
+            Ok(_) => Ok(lookup),
+            Err(source) => Err(DialError::System {
+                address: address.to_owned(),
+                source,
+            }),
+        }
+    }
+
+    fn unresolved(&self, reason: impl ToString) -> DialError {
+        DialError::Unresolved {
+            address: self.address.clone(),
+            reason: reason.to_string(),
+        }
+    }
+
+    fn sort(&self, result: io::Result<Vec<SocketAddr>>) -> Result<Vec<SocketAddr>, DialError> {
+        match result {
+            Ok(addresses) if !addresses.is_empty() => Ok(addresses),
+            Ok(_) => Err(self.unresolved("it has no address")),
+            Err(error) => Err(self.unresolved(error)),
+        }
+    }
+
+    /// The answer, if it has come; `None` before. Not to be called after an answer.
+    pub fn poll(&self) -> Option<Result<Vec<SocketAddr>, DialError>> {
+        self.resolved
+            .try_recv()
+            .ok()
+            .map(|result| self.sort(result))
+    }
+
+    /// Gives up waiting.
+    pub fn too_slow(&self) -> DialError {
+        DialError::SlowName {
+            address: self.address.clone(),
+            waited: self.since.elapsed(),
+        }
+    }
+}
+
 /// Finds the addresses of `host:port`, waiting at most `patience`.
 ///
 /// # Errors
 /// When the name does not resolve, or not in time.
 pub fn resolve(address: &str, patience: Duration) -> Result<Vec<SocketAddr>, DialError> {
-    if let Ok(literal) = address.parse::<SocketAddr>() {
-        return Ok(vec![literal]);
-    }
-    static LOOKUPS: AtomicUsize = AtomicUsize::new(0);
-    let unresolved = |reason: String| DialError::Unresolved {
-        address: address.to_owned(),
-        reason,
-    };
-    if LOOKUPS.fetch_add(1, Ordering::AcqRel) >= LOOKUPS_MAX {
-        LOOKUPS.fetch_sub(1, Ordering::AcqRel);
-        return Err(unresolved(
-            "too many look-ups are waiting for the name service".to_owned(),
-        ));
-    }
-    // The system's resolver knows no deadline. The thread that waits for it is not waited for: it
-    // ends with the look-up, touches nothing else, and there are at most so many.
-    let (answer, resolved) = mpsc::sync_channel(1);
-    let name = address.to_owned();
-    let look_up = move || {
-        let result = name.to_socket_addrs().map(Vec::from_iter);
-        LOOKUPS.fetch_sub(1, Ordering::AcqRel);
-        answer.send(result).ok();
-    };
-    if let Err(error) = std::thread::Builder::new()
-        .name("name-look-up".to_owned())
-        .spawn(look_up)
-    {
-        LOOKUPS.fetch_sub(1, Ordering::AcqRel);
-        return Err(DialError::System {
-            address: address.to_owned(),
-            source: error,
-        });
-    }
-    match resolved.recv_timeout(patience) {
-        Ok(Ok(addresses)) if !addresses.is_empty() => Ok(addresses),
-        Ok(Ok(_)) => Err(unresolved("it has no address".to_owned())),
-        Ok(Err(error)) => Err(unresolved(error.to_string())),
-        Err(_) => Err(DialError::SlowName {
-            address: address.to_owned(),
-            waited: patience,
-        }),
+    let lookup = Lookup::start(address)?;
+    match lookup.resolved.recv_timeout(patience) {
+        Ok(result) => lookup.sort(result),
+        Err(_) => Err(lookup.too_slow()),
     }
 }
 

@@ -89,6 +89,12 @@ pub trait Endpoint: Send + Sync + 'static {
     /// The memory that extents are in.
     fn segment(&self) -> &Segment;
 
+    /// Whether the server compares the bytes of writes with their checksums. Without it a write whose
+    /// bytes all came counts as sound; readers verify in any case.
+    fn verifies_writes(&self) -> bool {
+        true
+    }
+
     /// Asks for space for one version. May wait for space, no longer than the request's patience.
     ///
     /// # Cancellation

@@ -2,6 +2,7 @@
 //!
 //! `client` drives its sockets on the caller's thread; `server` is the data server of a node.
 
+pub mod client;
 pub mod counters;
 pub mod endpoint;
 mod inlet;
