@@ -26,7 +26,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "transfer", "proto", "runtime", "types", "memory", "node", "master",
         ],
     ),
-    ("cli", &["client", "master", "node", "types", "runtime"]),
+    ("cli", &["client", "master", "node", "proto", "store", "types", "runtime"]),
     ("sim", &["*"]),
     ("model", &[]),
     ("bench", &["*"]),

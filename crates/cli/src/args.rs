@@ -21,7 +21,9 @@ fn lease(text: &str) -> Result<Duration, String> {
 fn ratio(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(value) if (0.0..=1.0).contains(&value) => Ok(value),
-        _ => Err(format!("{text:?} is not a share: write a number from 0 to 1")),
+        _ => Err(format!(
+            "{text:?} is not a share: write a number from 0 to 1"
+        )),
     }
 }
 
@@ -43,11 +45,17 @@ fn replay_lease(text: &str) -> Result<ReplayLease, String> {
 
 /// A distributed KV-cache pool for LLM inference.
 #[derive(Debug, Parser)]
-#[command(name = "snowskin", disable_version_flag = true, args_override_self = true)]
-#[command(after_help = "Examples:\n  snowskin demo\n  snowskin up --nodes 2 --segment-size 1GiB\n  \
+#[command(
+    name = "snowskin",
+    disable_version_flag = true,
+    args_override_self = true
+)]
+#[command(
+    after_help = "Examples:\n  snowskin demo\n  snowskin up --nodes 2 --segment-size 1GiB\n  \
     snowskin put greeting hello.txt --master 127.0.0.1:50051\n  \
     snowskin get greeting -o out.txt --master 127.0.0.1:50051\n\n\
-    Exit codes: 0 ok, 1 runtime, 2 usage, 3 not found, 4 deadline or unreachable, 5 integrity, 6 refused.")]
+    Exit codes: 0 ok, 1 runtime, 2 usage, 3 not found, 4 deadline or unreachable, 5 integrity, 6 refused."
+)]
 pub struct Cli {
     /// Print the version (with --json: version, commit, wire, disk_format)
     #[arg(long)]
@@ -82,25 +90,35 @@ pub enum Command {
     #[command(after_help = "Example:\n  snowskin master --rpc-port 50051 --state-dir ./state")]
     Master(MasterArgs),
     /// Contribute memory to a cluster
-    #[command(after_help = "Example:\n  snowskin node --master 10.0.0.1:50051 --segment-size 64GiB --advertise 10.0.0.7")]
+    #[command(
+        after_help = "Example:\n  snowskin node --master 10.0.0.1:50051 --segment-size 64GiB --advertise 10.0.0.7"
+    )]
     Node(NodeArgs),
     /// Start a master and nodes on this machine
     #[command(after_help = "Example:\n  snowskin up --nodes 2 --segment-size 1GiB")]
     Up(UpArgs),
     /// Start a pool, run a workload through it, check every byte, and sum up
-    #[command(after_help = "Examples:\n  snowskin demo\n  snowskin demo --trace conversation.jsonl --block-bytes 64KiB --json")]
+    #[command(
+        after_help = "Examples:\n  snowskin demo\n  snowskin demo --trace conversation.jsonl --block-bytes 64KiB --json"
+    )]
     Demo(ReplayArgs),
     /// Drive a pool with a trace
-    #[command(after_help = "Example:\n  snowskin replay --trace t.jsonl --block-bytes 64KiB --capacity-blocks 5859 --policy lru --lease trace:1s")]
+    #[command(
+        after_help = "Example:\n  snowskin replay --trace t.jsonl --block-bytes 64KiB --capacity-blocks 5859 --policy lru --lease trace:1s"
+    )]
     Replay(ReplayArgs),
     /// Make a multi-turn workload with shared prefixes
     #[command(after_help = "Example:\n  snowskin gen-trace --seed 7 --requests 5000 > t.jsonl")]
     GenTrace(GenTraceArgs),
     /// Measure a pool
-    #[command(after_help = "Example:\n  snowskin bench --op get --size 1MiB --threads 4 --seconds 5")]
+    #[command(
+        after_help = "Example:\n  snowskin bench --op get --size 1MiB --threads 4 --seconds 5"
+    )]
     Bench(BenchArgs),
     /// Store an object
-    #[command(after_help = "Examples:\n  snowskin put k1 block.bin\n  echo hello | snowskin put k1 -")]
+    #[command(
+        after_help = "Examples:\n  snowskin put k1 block.bin\n  echo hello | snowskin put k1 -"
+    )]
     Put(PutArgs),
     /// Read an object
     #[command(after_help = "Example:\n  snowskin get k1 -o block.bin")]
@@ -109,7 +127,9 @@ pub enum Command {
     #[command(after_help = "Example:\n  snowskin exists k1 k2")]
     Exists(ExistsArgs),
     /// Remove objects
-    #[command(after_help = "Examples:\n  snowskin rm k1 k2\n  snowskin rm --prefix model-a/ --force")]
+    #[command(
+        after_help = "Examples:\n  snowskin rm k1 k2\n  snowskin rm --prefix model-a/ --force"
+    )]
     Rm(RmArgs),
     /// List keys
     #[command(after_help = "Example:\n  snowskin ls --prefix model-a/ --limit 100")]
@@ -209,6 +229,9 @@ pub struct MasterArgs {
     /// Also write the ready line to this file
     #[arg(long, value_name = "FILE")]
     pub ready_file: Option<PathBuf>,
+    /// End when standard input ends (for processes that another one starts)
+    #[arg(long, hide = true)]
+    pub exit_with_stdin: bool,
 }
 
 /// `snowskin node`
@@ -250,6 +273,9 @@ pub struct NodeArgs {
     /// Also write the ready line to this file
     #[arg(long, value_name = "FILE")]
     pub ready_file: Option<PathBuf>,
+    /// End when standard input ends (for processes that another one starts)
+    #[arg(long, hide = true)]
+    pub exit_with_stdin: bool,
 }
 
 /// Whether received bytes are verified.

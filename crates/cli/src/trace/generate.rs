@@ -23,7 +23,14 @@ pub struct Shape {
 
 impl Default for Shape {
     fn default() -> Self {
-        Shape { seed: 1, requests: 2_000, systems: 8, open: 64, turns_max: 12, span_ms: 600_000 }
+        Shape {
+            seed: 1,
+            requests: 2_000,
+            systems: 8,
+            open: 64,
+            turns_max: 12,
+            span_ms: 600_000,
+        }
     }
 }
 
@@ -42,15 +49,18 @@ pub fn generate(shape: Shape) -> Vec<TraceRequest> {
         next_id += count as u64;
         (from..next_id).collect()
     };
-    let systems: Vec<Vec<u64>> =
-        (0..shape.systems.max(1)).map(|_| fresh(rng.random_range(1..=8))).collect();
+    let systems: Vec<Vec<u64>> = (0..shape.systems.max(1))
+        .map(|_| fresh(rng.random_range(1..=8)))
+        .collect();
     let mut open: Vec<Conversation> = Vec::new();
     let mut trace = Vec::with_capacity(shape.requests);
     for index in 0..shape.requests {
         let start_new = open.len() < shape.open.max(1);
         let at = if start_new {
             // The smaller of two draws favours the first system prompts.
-            let pick = rng.random_range(0..systems.len()).min(rng.random_range(0..systems.len()));
+            let pick = rng
+                .random_range(0..systems.len())
+                .min(rng.random_range(0..systems.len()));
             let blocks = systems.get(pick).cloned().unwrap_or_default();
             let turns_left = rng.random_range(1..=shape.turns_max.max(1));
             open.push(Conversation { blocks, turns_left });
@@ -61,7 +71,9 @@ pub fn generate(shape: Shape) -> Vec<TraceRequest> {
         let grown = fresh(rng.random_range(1..=6));
         let tail = rng.random_range(1..=BLOCK_TOKENS);
         let output_length = rng.random_range(16..=768);
-        let Some(conversation) = open.get_mut(at) else { continue };
+        let Some(conversation) = open.get_mut(at) else {
+            continue;
+        };
         conversation.blocks.extend(grown);
         conversation.turns_left -= 1;
         let count = conversation.blocks.len() as u64;
@@ -85,14 +97,20 @@ mod tests {
 
     #[test]
     fn the_same_seed_makes_the_same_trace_and_another_seed_another() {
-        let shape = Shape { requests: 200, ..Shape::default() };
+        let shape = Shape {
+            requests: 200,
+            ..Shape::default()
+        };
         assert_eq!(generate(shape), generate(shape));
         assert_ne!(generate(shape), generate(Shape { seed: 2, ..shape }));
     }
 
     #[test]
     fn prefixes_are_shared_within_and_across_conversations() {
-        let trace = generate(Shape { requests: 500, ..Shape::default() });
+        let trace = generate(Shape {
+            requests: 500,
+            ..Shape::default()
+        });
         let mut seen = HashSet::new();
         let (mut references, mut hits) = (0u64, 0u64);
         for request in &trace {

@@ -37,7 +37,9 @@ pub enum TraceError {
         source: std::io::Error,
     },
     /// A line is not a request.
-    #[error("the trace {path}, line {line}: {what}; a line is a JSON object with timestamp, input_length, output_length (whole numbers) and hash_ids (a list of whole numbers)")]
+    #[error(
+        "the trace {path}, line {line}: {what}; a line is a JSON object with timestamp, input_length, output_length (whole numbers) and hash_ids (a list of whole numbers)"
+    )]
     Line {
         /// File.
         path: String,
@@ -57,12 +59,19 @@ pub enum TraceError {
 /// Reads a whole trace; the first malformed line ends it with an error that names the line.
 pub fn read(path: &Path) -> Result<Vec<TraceRequest>, TraceError> {
     let shown = path.display().to_string();
-    let read_error = |source| TraceError::Read { path: shown.clone(), source };
+    let read_error = |source| TraceError::Read {
+        path: shown.clone(),
+        source,
+    };
     let file = std::fs::File::open(path).map_err(read_error)?;
     let mut requests: Vec<TraceRequest> = Vec::new();
     for (number, text) in std::io::BufReader::new(file).lines().enumerate() {
         let line = number + 1;
-        let wrong = |what: String| TraceError::Line { path: shown.clone(), line, what };
+        let wrong = |what: String| TraceError::Line {
+            path: shown.clone(),
+            line,
+            what,
+        };
         let text = match text {
             Ok(text) => text,
             Err(e) if e.kind() == std::io::ErrorKind::InvalidData => {
@@ -79,8 +88,13 @@ pub fn read(path: &Path) -> Result<Vec<TraceRequest>, TraceError> {
             let count = request.hash_ids.len();
             return Err(wrong(format!("{count} hash_ids; allowed are {BLOCKS_MAX}")));
         }
-        if requests.last().is_some_and(|last| last.timestamp > request.timestamp) {
-            return Err(wrong("its timestamp lies before the one of the line above".into()));
+        if requests
+            .last()
+            .is_some_and(|last| last.timestamp > request.timestamp)
+        {
+            return Err(wrong(
+                "its timestamp lies before the one of the line above".into(),
+            ));
         }
         if requests.len() == REQUESTS_MAX {
             return Err(wrong(format!("more than {REQUESTS_MAX} requests")));
@@ -104,7 +118,8 @@ mod tests {
         file
     }
 
-    const GOOD: &str = r#"{"timestamp": 5, "input_length": 600, "output_length": 9, "hash_ids": [1, 2]}"#;
+    const GOOD: &str =
+        r#"{"timestamp": 5, "input_length": 600, "output_length": 9, "hash_ids": [1, 2]}"#;
 
     #[test]
     fn a_good_trace_is_read_in_order() {
@@ -116,10 +131,19 @@ mod tests {
     #[test]
     fn a_malformed_line_is_named() {
         let earlier = GOOD.replace("5,", "4,");
-        for bad in ["{", "[]", r#"{"timestamp": 5}"#, r#"{"timestamp": -1, "input_length": 1, "output_length": 1, "hash_ids": []}"#, &earlier] {
+        for bad in [
+            "{",
+            "[]",
+            r#"{"timestamp": 5}"#,
+            r#"{"timestamp": -1, "input_length": 1, "output_length": 1, "hash_ids": []}"#,
+            &earlier,
+        ] {
             let error = read(file(&format!("{GOOD}\n{bad}\n")).path()).unwrap_err();
             assert!(error.to_string().contains("line 2"), "{bad}: {error}");
         }
-        assert!(matches!(read(file("\n").path()), Err(TraceError::Empty { .. })));
+        assert!(matches!(
+            read(file("\n").path()),
+            Err(TraceError::Empty { .. })
+        ));
     }
 }

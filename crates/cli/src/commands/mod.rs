@@ -1,0 +1,66 @@
+//! The commands, one file each.
+
+mod bench;
+mod connect;
+mod embedded;
+mod gen_trace;
+mod objects;
+mod replay;
+mod serve;
+mod stat;
+mod up;
+
+use crate::args::{Command, Common};
+use crate::exit::Ending;
+use crate::launch::Stop;
+use snowskin_runtime::telemetry::{self, Format};
+use std::collections::BTreeMap;
+
+/// Version of the wire protocol.
+pub fn wire_version() -> u16 {
+    snowskin_proto::hello::VERSION
+}
+
+/// Runs a command.
+pub fn run(
+    command: Command,
+    common: &Common,
+    variables: &BTreeMap<String, String>,
+) -> Result<(), Stop> {
+    start_log(variables)?;
+    match command {
+        Command::Master(args) => serve::master(&args, variables)?,
+        Command::Node(args) => serve::node(&args, common.timeout)?,
+        Command::Up(args) => up::run(&args)?,
+        Command::GenTrace(args) => gen_trace::run(&args)?,
+        Command::Demo(args) => replay::run(replay::Kind::Demo, &args, common)?,
+        Command::Replay(args) => replay::run(replay::Kind::Replay, &args, common)?,
+        Command::Bench(args) => bench::run(&args, common)?,
+        Command::Put(args) => objects::put(&args, common)?,
+        Command::Get(args) => objects::get(&args, common)?,
+        Command::Exists(args) => objects::exists(&args, common)?,
+        Command::Rm(args) => objects::rm(&args, common)?,
+        Command::Ls(args) => objects::ls(&args, common)?,
+        Command::Stat(args) => stat::run(&args, common)?,
+        Command::Audit(_) => return Err(Ending::Runtime("audit is not there yet".into()).into()),
+    }
+    Ok(())
+}
+
+fn start_log(variables: &BTreeMap<String, String>) -> Result<(), Ending> {
+    let usage = |text: String| Ending::Usage(text);
+    let format = match variables.get("SNOWSKIN_LOG_FORMAT").map(String::as_str) {
+        None | Some("" | "text") => Format::Text,
+        Some("json") => Format::Json,
+        Some(other) => {
+            return Err(usage(format!(
+                "SNOWSKIN_LOG_FORMAT is {other:?}; allowed are text and json"
+            )));
+        }
+    };
+    let filter = variables
+        .get("SNOWSKIN_LOG")
+        .map(String::as_str)
+        .filter(|f| !f.is_empty());
+    telemetry::start(filter, format).map_err(|e| usage(e.to_string()))
+}

@@ -1,0 +1,265 @@
+//! From words and variables to a running command.
+
+use crate::args::{Cli, Command};
+use crate::commands;
+use crate::exit::Ending;
+use crate::options::{self, check_environment, normalise, read_config};
+use clap::parser::ValueSource;
+use clap::{ArgMatches, CommandFactory, FromArgMatches};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Runs the program.
+pub fn run(words: Vec<String>, variables: Vec<(String, String)>) -> ExitCode {
+    let wants_json = words.iter().any(|w| w == "--json");
+    match start(words, variables) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Stop::Signal(number)) => ExitCode::from(128 + number),
+        Err(Stop::Ending(ending)) => {
+            ending.print(wants_json);
+            ExitCode::from(ending.exit_code())
+        }
+        Err(Stop::Clap(error)) => {
+            // Help and version go to stdout with code 0, everything else to stderr with code 2.
+            if error.print().is_err() {
+                return ExitCode::FAILURE;
+            }
+            ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
+        }
+    }
+}
+
+/// Why the program stops.
+pub enum Stop {
+    /// The command ended without success.
+    Ending(Ending),
+    /// A signal ended it.
+    Signal(u8),
+    /// The words could not be parsed, or help was asked for.
+    Clap(Box<clap::Error>),
+}
+
+impl<E: Into<Ending>> From<E> for Stop {
+    fn from(ending: E) -> Self {
+        Stop::Ending(ending.into())
+    }
+}
+
+impl From<clap::Error> for Stop {
+    fn from(error: clap::Error) -> Self {
+        Stop::Clap(Box::new(error))
+    }
+}
+
+fn start(words: Vec<String>, variables: Vec<(String, String)>) -> Result<(), Stop> {
+    let usage = |e: options::OptionsError| Stop::Ending(Ending::Usage(e.to_string()));
+    check_environment(variables.iter().map(|(name, _)| name.clone())).map_err(usage)?;
+    let variables: BTreeMap<String, String> = variables.into_iter().collect();
+    let words = normalise(words);
+    let (words, sources) = gather(words, &variables).map_err(usage)?;
+    let matches = Cli::command().try_get_matches_from(words)?;
+    let cli = Cli::from_arg_matches(&matches)?;
+    if cli.version {
+        print_version(cli.common.json);
+        return Ok(());
+    }
+    if cli.common.print_config {
+        print_config(&matches, &sources, cli.common.json);
+        return Ok(());
+    }
+    let Some(command) = cli.command else {
+        Cli::command().print_help()?;
+        return Err(Stop::Ending(Ending::Usage("a command is missing".into())));
+    };
+    commands::run(command, &cli.common, &variables)
+}
+
+impl Command {
+    fn names() -> Vec<String> {
+        Cli::command()
+            .get_subcommands()
+            .map(|c| c.get_name().to_owned())
+            .collect()
+    }
+}
+
+/// Which long options a command has.
+fn long_options(command: &str) -> Vec<String> {
+    let cli = Cli::command();
+    let own = cli
+        .find_subcommand(command)
+        .into_iter()
+        .flat_map(clap::Command::get_arguments);
+    let all = own.chain(cli.get_arguments());
+    all.filter_map(|a| a.get_long())
+        .map(str::to_owned)
+        .collect()
+}
+
+/// Puts the words of the config file and of the environment before the user's own, so that the later win.
+fn gather(
+    words: Vec<String>,
+    variables: &BTreeMap<String, String>,
+) -> Result<(Vec<String>, BTreeMap<String, &'static str>), options::OptionsError> {
+    let names = Command::names();
+    let mut sources = BTreeMap::new();
+    let Some(at) = words
+        .iter()
+        .skip(1)
+        .position(|w| names.contains(w))
+        .map(|i| i + 1)
+    else {
+        return Ok((words, sources));
+    };
+    let command = words.get(at).cloned().unwrap_or_default();
+    let known = long_options(&command);
+    let mut extra = Vec::new();
+    let config =
+        option_value(&words, "config").or_else(|| variables.get("SNOWSKIN_CONFIG").cloned());
+    if let Some(path) = config {
+        extra.extend(read_config(&PathBuf::from(path), &known)?);
+        note(&mut sources, &extra, "config file");
+    }
+    let from_environment = environment_words(&known, variables);
+    note(&mut sources, &from_environment, "environment");
+    extra.extend(from_environment);
+    note(&mut sources, &words, "command line");
+    let mut all = words;
+    all.splice(at + 1..at + 1, extra);
+    Ok((all, sources))
+}
+
+fn note(sources: &mut BTreeMap<String, &'static str>, words: &[String], source: &'static str) {
+    for name in words.iter().filter_map(|w| w.strip_prefix("--")) {
+        let name = name.split('=').next().unwrap_or_default();
+        sources.insert(name.to_owned(), source);
+    }
+}
+
+fn option_value(words: &[String], name: &str) -> Option<String> {
+    let flag = format!("--{name}");
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        if let Some(value) = word.strip_prefix(&flag) {
+            return match value.strip_prefix('=') {
+                Some(value) => Some(value.to_owned()),
+                None if value.is_empty() => words.next().cloned(),
+                None => continue,
+            };
+        }
+    }
+    None
+}
+
+fn environment_words(known: &[String], variables: &BTreeMap<String, String>) -> Vec<String> {
+    let mut words = Vec::new();
+    let mut give = |option: &str, value: Option<String>| {
+        if let Some(value) = value.filter(|v| !v.is_empty())
+            && known.iter().any(|k| k == option)
+        {
+            words.push(format!("--{option}={value}"));
+        }
+    };
+    let get = |name: &str| variables.get(name).cloned();
+    give(
+        "master",
+        get("SNOWSKIN_MASTER").or_else(|| get("MOONCAKE_MASTER")),
+    );
+    give("token-file", get("SNOWSKIN_TOKEN_FILE"));
+    give(
+        "timeout",
+        get("SNOWSKIN_TIMEOUT_MS").map(|ms| format!("{ms}ms")),
+    );
+    give(
+        "data-address",
+        get("MC_TCP_BIND_ADDRESS").map(|host| format!("{host}:0")),
+    );
+    words
+}
+
+fn print_version(json: bool) {
+    let version = env!("CARGO_PKG_VERSION");
+    let commit = option_env!("SNOWSKIN_COMMIT").unwrap_or("unknown");
+    let wire = commands::wire_version();
+    if json {
+        println!(
+            "{}",
+            json!({"version": version, "commit": commit, "wire": wire, "disk_format": 1})
+        );
+    } else {
+        println!("snowskin {version} (commit {commit}, wire {wire})");
+    }
+}
+
+fn print_config(matches: &ArgMatches, sources: &BTreeMap<String, &'static str>, as_json: bool) {
+    let Some((name, matches)) = matches.subcommand() else {
+        return;
+    };
+    let cli = Cli::command();
+    let Some(command) = cli.find_subcommand(name) else {
+        return;
+    };
+    let mut out = Map::new();
+    for argument in command.get_arguments() {
+        let Some(long) = argument.get_long() else {
+            continue;
+        };
+        let id = argument.get_id().as_str();
+        let Ok(Some(values)) = matches.try_get_raw(id) else {
+            continue;
+        };
+        let values: Vec<String> = values.map(|v| v.to_string_lossy().into_owned()).collect();
+        let source = match matches.value_source(id) {
+            Some(ValueSource::DefaultValue) | None => "default",
+            _ => sources.get(long).copied().unwrap_or("command line"),
+        };
+        out.insert(
+            long.to_owned(),
+            json!({"value": values.join(","), "source": source}),
+        );
+    }
+    if as_json {
+        println!("{}", Value::Object(out));
+        return;
+    }
+    for (name, entry) in out {
+        let text = |field: &str| entry[field].as_str().unwrap_or_default().to_owned();
+        println!("{name} = {:?}  # {}", text("value"), text("source"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<String> {
+        text.split_whitespace().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn the_command_line_wins_over_the_environment() {
+        let variables = BTreeMap::from([("SNOWSKIN_MASTER".to_owned(), "a:1".to_owned())]);
+        let (all, sources) = gather(words("snowskin stat --master=b:2"), &variables).unwrap();
+        assert_eq!(all, words("snowskin stat --master=a:1 --master=b:2"));
+        assert_eq!(sources.get("master"), Some(&"command line"));
+        let cli = Cli::from_arg_matches(&Cli::command().get_matches_from(all)).unwrap();
+        let Some(Command::Stat(stat)) = cli.command else {
+            panic!()
+        };
+        assert_eq!(stat.client.master.as_deref(), Some("b:2"));
+    }
+
+    #[test]
+    fn upstreams_variable_is_the_fall_back() {
+        let variables = BTreeMap::from([("MOONCAKE_MASTER".to_owned(), "m:1".to_owned())]);
+        let (all, _) = gather(words("snowskin ls"), &variables).unwrap();
+        assert_eq!(all, words("snowskin ls --master=m:1"));
+    }
+
+    #[test]
+    fn the_definition_of_the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+}

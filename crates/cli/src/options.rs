@@ -1,0 +1,261 @@
+//! Where options come from: command line over environment over config file over default.
+//!
+//! Everything becomes command-line words before parsing, so that one parser checks all of them.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// Why the options could not be put together. Always a usage error.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum OptionsError {
+    /// The config file could not be read.
+    #[error("the config file {path} could not be read: {what}")]
+    Read {
+        /// File.
+        path: String,
+        /// Cause.
+        what: String,
+    },
+    /// The config file is not valid.
+    #[error("the config file {path} is not valid: {what}")]
+    Syntax {
+        /// File.
+        path: String,
+        /// What is wrong.
+        what: String,
+    },
+    /// A key of the config file is not an option.
+    #[error("the config file {path} has the unknown key {key:?}; the nearest is {nearest:?}")]
+    UnknownKey {
+        /// File.
+        path: String,
+        /// Key.
+        key: String,
+        /// The most similar option.
+        nearest: String,
+    },
+    /// A variable is not known.
+    #[error("the environment has the unknown variable {name}; the nearest is {nearest}")]
+    UnknownVariable {
+        /// Variable.
+        name: String,
+        /// The most similar variable.
+        nearest: String,
+    },
+    /// A value has a form that an option cannot have.
+    #[error(
+        "the value of {key:?} in the config file {path} is not a word, a number, a truth value or a list of these"
+    )]
+    Value {
+        /// File.
+        path: String,
+        /// Key.
+        key: String,
+    },
+}
+
+/// The variables that are ours.
+pub const VARIABLES: &[&str] = &[
+    "SNOWSKIN_MASTER",
+    "SNOWSKIN_CONFIG",
+    "SNOWSKIN_LOG",
+    "SNOWSKIN_LOG_FORMAT",
+    "SNOWSKIN_TIMEOUT_MS",
+    "SNOWSKIN_SAME_HOST",
+    "SNOWSKIN_STRICT_BUFFERS",
+    "SNOWSKIN_TOKEN_FILE",
+];
+
+/// Variables of tests and tools that begin alike and mean nothing to the program.
+const FOREIGN: &[&str] = &["SNOWSKIN_BIN"];
+
+/// Makes `--a_b=v` and `--a-b=v` the same.
+pub fn normalise(words: impl IntoIterator<Item = String>) -> Vec<String> {
+    let mut plain = false;
+    let fold = |word: String| {
+        if word == "--" {
+            plain = true;
+        }
+        match word.strip_prefix("--") {
+            Some(rest) if !plain && !rest.is_empty() => {
+                let (name, value) = match rest.split_once('=') {
+                    Some((name, value)) => (name, Some(value)),
+                    None => (rest, None),
+                };
+                let name = name.replace('_', "-");
+                match value {
+                    Some(value) => format!("--{name}={value}"),
+                    None => format!("--{name}"),
+                }
+            }
+            _ => word,
+        }
+    };
+    words.into_iter().map(fold).collect()
+}
+
+/// Checks that every `SNOWSKIN_*` variable is known.
+pub fn check_environment(names: impl IntoIterator<Item = String>) -> Result<(), OptionsError> {
+    for name in names {
+        let ours = name.starts_with("SNOWSKIN_");
+        if ours && !VARIABLES.contains(&name.as_str()) && !FOREIGN.contains(&name.as_str()) {
+            let nearest = nearest(&name, VARIABLES.iter().copied()).to_owned();
+            return Err(OptionsError::UnknownVariable { name, nearest });
+        }
+    }
+    Ok(())
+}
+
+/// The candidate with the fewest single-character edits.
+pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> &'a str {
+    candidates
+        .into_iter()
+        .min_by_key(|c| distance(word, c))
+        .unwrap_or("")
+}
+
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut diagonal = i;
+        let mut left = i + 1;
+        for (above, y) in row.iter_mut().skip(1).zip(&b) {
+            let cost = (diagonal + usize::from(x != *y))
+                .min(left + 1)
+                .min(*above + 1);
+            diagonal = *above;
+            *above = cost;
+            left = cost;
+        }
+        if let Some(first) = row.first_mut() {
+            *first = i + 1;
+        }
+    }
+    row.last().copied().unwrap_or_default()
+}
+
+/// Reads a config file into command-line words. `known`: the long names of the command's options.
+pub fn read_config(path: &Path, known: &[String]) -> Result<Vec<String>, OptionsError> {
+    let shown = path.display().to_string();
+    let text = std::fs::read_to_string(path).map_err(|e| OptionsError::Read {
+        path: shown.clone(),
+        what: e.to_string(),
+    })?;
+    let syntax = |what: String| OptionsError::Syntax {
+        path: shown.clone(),
+        what,
+    };
+    let extension = path
+        .extension()
+        .and_then(|e| e.to_str())
+        .unwrap_or_default();
+    let table: BTreeMap<String, serde_json::Value> = match extension {
+        "toml" => toml::from_str(&text).map_err(|e| syntax(e.to_string()))?,
+        "yaml" | "yml" => serde_yaml_ng::from_str(&text).map_err(|e| syntax(e.to_string()))?,
+        "json" => serde_json::from_str(&text).map_err(|e| syntax(e.to_string()))?,
+        other => {
+            return Err(syntax(format!(
+                "{other:?} is not .toml, .yaml, .yml or .json"
+            )));
+        }
+    };
+    let mut words = Vec::new();
+    for (key, value) in table {
+        let name = key.replace('_', "-");
+        if !known.contains(&name) {
+            let nearest = nearest(&name, known.iter().map(String::as_str)).to_owned();
+            return Err(OptionsError::UnknownKey {
+                path: shown,
+                key,
+                nearest,
+            });
+        }
+        let values = match value {
+            serde_json::Value::Array(values) => values,
+            value => vec![value],
+        };
+        for value in values {
+            match value {
+                serde_json::Value::Bool(true) => words.push(format!("--{name}")),
+                serde_json::Value::Bool(false) | serde_json::Value::Null => {}
+                serde_json::Value::Number(number) => words.push(format!("--{name}={number}")),
+                serde_json::Value::String(text) => words.push(format!("--{name}={text}")),
+                _ => return Err(OptionsError::Value { path: shown, key }),
+            }
+        }
+    }
+    Ok(words)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    fn file(extension: &str, text: &str) -> tempfile::TempPath {
+        let mut file = tempfile::Builder::new()
+            .suffix(extension)
+            .tempfile()
+            .unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+        file.into_temp_path()
+    }
+
+    fn known() -> Vec<String> {
+        ["rpc-port", "state-dir", "json"]
+            .map(str::to_owned)
+            .to_vec()
+    }
+
+    #[test]
+    fn underscores_and_dashes_in_option_names_are_the_same() {
+        let words = ["put", "--rpc_port=1", "a_b", "--", "--x_y"].map(str::to_owned);
+        assert_eq!(
+            normalise(words),
+            ["put", "--rpc-port=1", "a_b", "--", "--x_y"]
+        );
+    }
+
+    #[test]
+    fn the_three_formats_read_alike() {
+        for (extension, text) in [
+            (".toml", "rpc_port = 7\nstate_dir = \"s\"\njson = true\n"),
+            (".yaml", "rpc_port: 7\nstate_dir: s\njson: true\n"),
+            (
+                ".json",
+                "{\"rpc-port\": 7, \"state_dir\": \"s\", \"json\": true}",
+            ),
+        ] {
+            let mut words = read_config(&file(extension, text), &known()).unwrap();
+            words.sort();
+            assert_eq!(
+                words,
+                ["--json", "--rpc-port=7", "--state-dir=s"],
+                "{extension}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_unknown_key_names_the_nearest_option() {
+        let error = read_config(&file(".toml", "rpc_prt = 7\n"), &known()).unwrap_err();
+        assert!(matches!(error, OptionsError::UnknownKey { nearest, .. } if nearest == "rpc-port"));
+    }
+
+    #[test]
+    fn an_unknown_variable_names_the_nearest() {
+        let error = check_environment(["SNOWSKIN_MASTR".to_owned()]).unwrap_err();
+        assert_eq!(
+            error,
+            OptionsError::UnknownVariable {
+                name: "SNOWSKIN_MASTR".into(),
+                nearest: "SNOWSKIN_MASTER".into()
+            }
+        );
+        assert_eq!(
+            check_environment(["HOME".to_owned(), "SNOWSKIN_LOG".to_owned()]),
+            Ok(())
+        );
+    }
+}
