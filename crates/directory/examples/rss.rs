@@ -28,7 +28,11 @@ fn rss() -> Result<u64, Box<dyn Error>> {
 
 fn key(n: u64) -> String {
     let tail = n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    format!("{:0>width$}{tail:016x}", "model@layer@rank@", width = KEY_BYTES - 16)
+    format!(
+        "{:0>width$}{tail:016x}",
+        "model@layer@rank@",
+        width = KEY_BYTES - 16
+    )
 }
 
 struct Bench {
@@ -178,7 +182,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let after = rss()?;
     let per_entry = (after - before) / count;
     println!("{count} keys of {KEY_BYTES} bytes: {per_entry} bytes of RSS per entry");
-    println!("puts: {:.0}/s, longest event {:?}", count as f64 / puts.as_secs_f64(), bench.longest);
+    println!(
+        "puts: {:.0}/s, longest event {:?}",
+        count as f64 / puts.as_secs_f64(),
+        bench.longest
+    );
     bench.longest = Duration::ZERO;
     let rounds = 200_000u64 / BATCH as u64 * 4;
     let mut batches = Vec::new();

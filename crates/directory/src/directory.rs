@@ -32,6 +32,8 @@ pub struct Directory {
     pub(crate) term: Term,
     pub(crate) now: Now,
     pub(crate) last_tick: Now,
+    /// When the nodes' health is looked at next.
+    pub(crate) nodes_due: Now,
     /// Nothing is evicted and no plain remove is answered before.
     pub(crate) grace_end: Now,
     /// Unknown keys wait no longer than this.
@@ -77,6 +79,7 @@ impl Directory {
             term: restored.term,
             now,
             last_tick: now,
+            nodes_due: now,
             grace_end: wait(config.lease_ttl.min(GRACE_MAX)),
             recovery_end: wait(RECOVERY_WAIT_MAX),
             ready: fresh,

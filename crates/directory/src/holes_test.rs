@@ -25,7 +25,10 @@ fn h1_a_remove_refuses_the_inventory_item_that_races_it() {
     let id = w.ask(World::remove_request(&["k"], true));
     assert_eq!(w.removed(id), Some(vec![-704]));
     assert_eq!(w.marks(), 1);
-    assert_eq!(w.tell(link, vec![told("k", old(5), true)]), [ItemResult::Refused]);
+    assert_eq!(
+        w.tell(link, vec![told("k", old(5), true)]),
+        [ItemResult::Refused]
+    );
     assert_eq!(w.found("k"), None);
     assert_eq!(w.retired(link), [old(5)]);
 }
@@ -35,13 +38,27 @@ fn h2_a_mark_of_an_older_term_refuses_older_items_and_newer_ones_pass() {
     let mut w = World::restored(3, vec![known(1, 1, Some(2)), known(2, 2, None)]);
     let marked = w.rejoin(1, 1);
     let clean = w.rejoin(2, 2);
-    assert_eq!(w.tell(clean, vec![told("b", old(5), true)]), [ItemResult::Ok]);
-    assert_eq!(w.tell(marked, vec![told("a", old(5), true)]), [ItemResult::Refused]);
+    assert_eq!(
+        w.tell(clean, vec![told("b", old(5), true)]),
+        [ItemResult::Ok]
+    );
+    assert_eq!(
+        w.tell(marked, vec![told("a", old(5), true)]),
+        [ItemResult::Refused]
+    );
     assert_eq!(w.retired(marked), [old(5)]);
     w.tell(marked, vec![NodeItem::InventoryEnd]);
-    assert!(!w.records.iter().any(|(_, r)| matches!(r, Record::ClearMark { .. })));
+    assert!(
+        !w.records
+            .iter()
+            .any(|(_, r)| matches!(r, Record::ClearMark { .. }))
+    );
     w.tell(marked, vec![absent("a", old(5))]);
-    assert!(w.records.iter().any(|(_, r)| matches!(r, Record::ClearMark { .. })));
+    assert!(
+        w.records
+            .iter()
+            .any(|(_, r)| matches!(r, Record::ClearMark { .. }))
+    );
     w.tell(clean, vec![NodeItem::InventoryEnd]);
     w.pass(1_000);
     let v = w.put(marked, 1, "new");
@@ -88,7 +105,10 @@ fn h4_a_remove_waits_for_every_node_the_version_was_placed_on() {
     w.tell(links[0], vec![absent("k", v)]);
     assert_eq!(w.answer(id), None);
     assert_eq!(w.retired(links[1]), [v]);
-    assert_eq!(w.tell(links[1], vec![publish("k", v)]), [ItemResult::Refused]);
+    assert_eq!(
+        w.tell(links[1], vec![publish("k", v)]),
+        [ItemResult::Refused]
+    );
     w.tell(links[1], vec![absent("k", v)]);
     assert_eq!(w.removed(id), Some(vec![0]));
 }
@@ -97,11 +117,17 @@ fn h4_a_remove_waits_for_every_node_the_version_was_placed_on() {
 fn h5_a_version_of_this_term_is_refused_where_it_was_not_placed() {
     let (mut w, links) = World::nodes(2);
     let v = w.put(links[0], 1, "k");
-    assert_eq!(w.tell(links[1], vec![publish("k", v)]), [ItemResult::Refused]);
+    assert_eq!(
+        w.tell(links[1], vec![publish("k", v)]),
+        [ItemResult::Refused]
+    );
     w.tell(links[1], vec![absent("k", v)]);
     // Evicted and written again by a duplicate: the key is not even known any more.
     w.tell(links[0], vec![retract("k", v), absent("k", v)]);
-    assert_eq!(w.tell(links[0], vec![publish("k", v)]), [ItemResult::Refused]);
+    assert_eq!(
+        w.tell(links[0], vec![publish("k", v)]),
+        [ItemResult::Refused]
+    );
     assert_eq!(w.found("k"), None);
 }
 
@@ -116,7 +142,10 @@ fn h6_an_evicted_version_is_remembered_while_an_older_copy_may_return() {
     assert_eq!(w.found("k"), None);
     assert_eq!(w.d.gauges().entries, 1);
     let a = w.rejoin(1, 1);
-    assert_eq!(w.tell(a, vec![told("k", old(5), true)]), [ItemResult::Refused]);
+    assert_eq!(
+        w.tell(a, vec![told("k", old(5), true)]),
+        [ItemResult::Refused]
+    );
     w.tell(a, vec![absent("k", old(5)), NodeItem::InventoryEnd]);
     assert_eq!(w.d.gauges().entries, 0);
 }
@@ -128,11 +157,17 @@ fn h6_a_replace_marks_the_absent_owner_of_the_old_version() {
     w.pass(1_000);
     w.lose(links[0]);
     let v2 = w.replace_at(2, "k");
-    assert_eq!(w.tell(links[1], vec![publish("k", v2)]), [ItemResult::Pending]);
+    assert_eq!(
+        w.tell(links[1], vec![publish("k", v2)]),
+        [ItemResult::Pending]
+    );
     let seq = w.last_seq(links[1]);
     assert_eq!(w.marks(), 1);
     w.pass(5_300);
-    assert_eq!(w.acked(links[1], seq), [ItemResult::Pending, ItemResult::Ok]);
+    assert_eq!(
+        w.acked(links[1], seq),
+        [ItemResult::Pending, ItemResult::Ok]
+    );
 }
 
 #[test]
@@ -198,7 +233,10 @@ fn h9_nothing_is_evicted_in_the_grace_of_a_new_master() {
     w.tell(link, vec![told("k", old(5), true), NodeItem::InventoryEnd]);
     assert_eq!(
         w.tell(link, vec![retract("k", old(5)), retract("unknown", old(4))]),
-        [ItemResult::Held(Millis(1_000)), ItemResult::Held(Millis(1_000))]
+        [
+            ItemResult::Held(Millis(1_000)),
+            ItemResult::Held(Millis(1_000))
+        ]
     );
     w.pass(1_000);
     assert_eq!(
@@ -228,7 +266,10 @@ fn h11_a_retry_that_an_answer_to_retire_overtook_is_ignored() {
     let link = w.rejoin(1, 1);
     let id = w.ask(World::remove_request(&["k"], true));
     assert_eq!(w.removed(id), Some(vec![-704]));
-    assert_eq!(w.tell_at(link, 1, vec![told("k", old(5), true)]), [ItemResult::Refused]);
+    assert_eq!(
+        w.tell_at(link, 1, vec![told("k", old(5), true)]),
+        [ItemResult::Refused]
+    );
     // Number 2 is the retry, still under way; 3 confirms the order.
     w.tell_at(link, 3, vec![absent("k", old(5)), NodeItem::InventoryEnd]);
     assert_eq!(w.d.gauges().entries, 0);
@@ -241,7 +282,10 @@ fn h12_a_refused_item_is_retired_only_after_the_grace() {
     let mut w = restarted(2);
     let (a, b) = (w.rejoin(1, 1), w.rejoin(2, 2));
     w.tell(b, vec![told("k", old(6), true)]);
-    assert_eq!(w.tell(a, vec![told("k", old(5), true)]), [ItemResult::Refused]);
+    assert_eq!(
+        w.tell(a, vec![told("k", old(5), true)]),
+        [ItemResult::Refused]
+    );
     w.pass(900);
     assert!(w.retired(a).is_empty());
     w.pass(100);
@@ -253,7 +297,10 @@ fn h13_a_put_that_was_never_acknowledged_waits_for_the_end_of_the_grace() {
     let mut w = restarted(2);
     let (a, b) = (w.rejoin(1, 1), w.rejoin(2, 2));
     w.tell(a, vec![told("k", old(5), true), NodeItem::InventoryEnd]);
-    assert_eq!(w.tell(b, vec![told("k", old(6), false)]), [ItemResult::Pending]);
+    assert_eq!(
+        w.tell(b, vec![told("k", old(6), false)]),
+        [ItemResult::Pending]
+    );
     let seq = w.last_seq(b);
     w.tell(b, vec![NodeItem::InventoryEnd]);
     assert_eq!(w.found("k"), Some(old(5)));
@@ -268,7 +315,10 @@ fn h13_a_put_that_was_never_acknowledged_waits_for_the_end_of_the_grace() {
 fn h13_a_remove_in_between_refuses_the_waiting_put() {
     let mut w = restarted(1);
     let link = w.rejoin(1, 1);
-    assert_eq!(w.tell(link, vec![told("k", old(6), false)]), [ItemResult::Pending]);
+    assert_eq!(
+        w.tell(link, vec![told("k", old(6), false)]),
+        [ItemResult::Pending]
+    );
     let seq = w.last_seq(link);
     w.tell(link, vec![NodeItem::InventoryEnd]);
     let id = w.ask(World::remove_request(&["k"], true));
@@ -301,14 +351,23 @@ fn unknown_keys_wait_for_the_inventories_of_known_nodes() {
     }
     w.tell(link, vec![NodeItem::InventoryEnd]);
     let other = w.rejoin(2, 2);
-    w.tell(other, vec![told("late", old(7), true), NodeItem::InventoryEnd]);
+    w.tell(
+        other,
+        vec![told("late", old(7), true), NodeItem::InventoryEnd],
+    );
     assert!(w.d.ready());
-    assert!(matches!(w.answer(locate), Some(Reply::Located { items, .. })
-        if items.iter().all(|i| matches!(i, Located::Found { .. }))));
-    assert!(matches!(w.answer(exists), Some(Reply::Exists(e)) if matches!(e[0], Existing::Yes { .. })));
+    assert!(
+        matches!(w.answer(locate), Some(Reply::Located { items, .. })
+        if items.iter().all(|i| matches!(i, Located::Found { .. })))
+    );
+    assert!(
+        matches!(w.answer(exists), Some(Reply::Exists(e)) if matches!(e[0], Existing::Yes { .. }))
+    );
     assert_eq!(w.removed(remove), Some(vec![-704]));
-    assert!(matches!(w.answer(reserve), Some(Reply::Reserved { items, .. })
-        if matches!(items[0], Reserved::Exists { .. })));
+    assert!(
+        matches!(w.answer(reserve), Some(Reply::Reserved { items, .. })
+        if matches!(items[0], Reserved::Exists { .. }))
+    );
 }
 
 #[test]
@@ -363,7 +422,10 @@ fn inventories_carry_pins_groups_and_types() {
         group: Some("g".into()),
         data_type: 3,
     };
-    w.tell(link, vec![with(told("k", old(5), true), attributes.clone())]);
+    w.tell(
+        link,
+        vec![with(told("k", old(5), true), attributes.clone())],
+    );
     let reply = w.call(Request::StatObject {
         tenant: tenant(),
         key: name("k").key,

@@ -8,20 +8,20 @@ use crate::removal::{RemoveCall, SweepCall};
 use snowskin_types::call::{Cancelled, Existing, Keys, Located, Request, Reserve, Reserved};
 use snowskin_types::error::{Code, Stage};
 use snowskin_types::key::Tenant;
-use snowskin_types::limits::LIST_PAGE_MAX;
+use snowskin_types::limits::{LIST_PAGE_MAX, SLICE_ITEMS};
 use snowskin_types::object::Attributes;
 use snowskin_types::time::Millis;
 use snowskin_types::version::Version;
 use std::collections::{BTreeMap, VecDeque};
 
 /// Keys of a request handled within one event.
-pub(crate) const REQUEST_SLICE: usize = 2048;
+pub(crate) const REQUEST_SLICE: usize = SLICE_ITEMS;
 /// Key bytes of requests that wait.
 const PARKED_BYTES_MAX: usize = 256 << 20;
 /// Sweeping calls under way at a time.
 const SCANS_MAX: usize = 64;
 
-/// What a parked request waits for.
+/// What a parked request waits for. The end of the grace comes with or after the inventories' time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Until {
     Ready,
@@ -32,7 +32,6 @@ pub(crate) enum Until {
 struct Parked {
     id: RequestId,
     request: Request,
-    until: Until,
     bytes: usize,
 }
 
@@ -158,7 +157,9 @@ impl Work {
 
 #[derive(Debug, Default)]
 pub(crate) struct Jobs {
-    parked: VecDeque<Parked>,
+    /// In the order of arrival.
+    for_inventories: VecDeque<Parked>,
+    for_grace: VecDeque<Parked>,
     parked_bytes: usize,
     running: VecDeque<(RequestId, Work)>,
     pub(crate) removes: BTreeMap<RequestId, RemoveCall>,
@@ -181,27 +182,31 @@ fn weight(request: &Request) -> usize {
 impl Directory {
     pub(crate) fn park(&mut self, id: RequestId, request: Request, until: Until) {
         let bytes = weight(&request);
-        let full = self.jobs.parked.len() >= self.config.parked_max
-            || self.jobs.parked_bytes + bytes > PARKED_BYTES_MAX;
+        let parked = self.jobs.for_inventories.len() + self.jobs.for_grace.len();
+        let full =
+            parked >= self.config.parked_max || self.jobs.parked_bytes + bytes > PARKED_BYTES_MAX;
         if full {
             let message = "the master is starting and too many requests wait already".into();
             return self.fail(id, Code::UnavailableInStatus, Stage::Session, message);
         }
         self.jobs.parked_bytes += bytes;
-        self.jobs.parked.push_back(Parked {
-            id,
-            request,
-            until,
-            bytes,
-        });
+        let queue = match until {
+            Until::Ready => &mut self.jobs.for_inventories,
+            Until::GraceEnds => &mut self.jobs.for_grace,
+        };
+        queue.push_back(Parked { id, request, bytes });
     }
 
-    /// The first parked request whose moment has come, in the order of arrival.
+    /// A parked request whose moment has come.
     fn unpark(&mut self) -> Option<(RequestId, Request)> {
-        let grace = self.in_grace();
-        let free = |p: &Parked| self.ready && (p.until == Until::Ready || !grace);
-        let at = self.jobs.parked.iter().position(free)?;
-        let parked = self.jobs.parked.remove(at)?;
+        if !self.ready {
+            return None;
+        }
+        let mut parked = self.jobs.for_inventories.pop_front();
+        if parked.is_none() && !self.in_grace() {
+            parked = self.jobs.for_grace.pop_front();
+        }
+        let parked = parked?;
         self.jobs.parked_bytes -= parked.bytes;
         Some((parked.id, parked.request))
     }
@@ -255,19 +260,20 @@ impl Directory {
     }
 
     pub(crate) fn jobs_have_work(&self) -> bool {
-        let grace = self.in_grace();
-        let mut parked = self.jobs.parked.iter();
-        !self.jobs.running.is_empty()
-            || (self.ready && parked.any(|p| p.until == Until::Ready || !grace))
+        let graceful = self.in_grace() || self.jobs.for_grace.is_empty();
+        let parked = !self.jobs.for_inventories.is_empty() || !graceful;
+        !self.jobs.running.is_empty() || (self.ready && parked)
     }
 
     /// Nobody waits for this answer any more. Removes go on.
     pub(crate) fn drop_work(&mut self, id: RequestId) -> bool {
-        if let Some(at) = self.jobs.parked.iter().position(|p| p.id == id) {
-            if let Some(parked) = self.jobs.parked.remove(at) {
-                self.jobs.parked_bytes -= parked.bytes;
+        let jobs = &mut self.jobs;
+        for queue in [&mut jobs.for_inventories, &mut jobs.for_grace] {
+            let at = queue.iter().position(|p| p.id == id);
+            if let Some(parked) = at.and_then(|at| queue.remove(at)) {
+                jobs.parked_bytes -= parked.bytes;
+                return true;
             }
-            return true;
         }
         if let Some(call) = self.jobs.removes.get_mut(&id) {
             call.abandoned = true;

@@ -45,6 +45,8 @@ mod holes_test;
 #[cfg(test)]
 mod lifecycle_test;
 #[cfg(test)]
+mod model_test;
+#[cfg(test)]
 mod session_test;
 #[cfg(test)]
 mod sweep_test;

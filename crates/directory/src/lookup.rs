@@ -38,7 +38,7 @@ impl Directory {
         self.nodes.of_life(life).is_some_and(|(_, n)| n.readable())
     }
 
-    /// Looks keys up in two passes: all hashes first, so that the probes' cache misses overlap.
+    /// Looks keys up in passes (hashes, entries, keys), so that the cache misses of each overlap.
     pub(crate) fn probe(
         &mut self,
         tenant: &Tenant,
@@ -54,8 +54,10 @@ impl Directory {
             Some(tenant) => {
                 let slice = || (from..to).filter_map(|i| keys.get(i));
                 hashes.extend(slice().map(|key| self.table.hash(tenant, key)));
-                let pairs = slice().zip(&hashes);
-                found.extend(pairs.map(|(key, hash)| self.table.find(*hash, tenant, key)));
+                found.extend(hashes.iter().map(|hash| self.table.candidate(*hash)));
+                for ((ix, key), hash) in found.iter_mut().zip(slice()).zip(&hashes) {
+                    *ix = ix.and_then(|ix| self.table.confirm(ix, *hash, tenant, key));
+                }
             }
             None => found.resize(to.saturating_sub(from), None),
         }

@@ -154,7 +154,7 @@ impl Directory {
         // Puts older than the discard timeout have been cancelled by their alarms.
         let placed = entry.obligations().iter();
         let mut puts: Vec<Version> = placed
-            .filter(|o| o.owes == Owes::Placed)
+            .filter(|o| o.owes == Owes::Placed && !self.nodes.is_dead(o.life))
             .filter(|o| self.now < o.since + self.config.put_start_discard_timeout)
             .map(|o| o.version)
             .collect();

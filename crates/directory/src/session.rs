@@ -366,7 +366,7 @@ impl Directory {
     }
 
     /// The end of a session frees nothing; the node stays the owner of all it was.
-    fn end_session(&mut self, ix: NodeIx, close: bool) {
+    pub(crate) fn end_session(&mut self, ix: NodeIx, close: bool) {
         let Some(link) = self.nodes.unbind(ix) else {
             return;
         };

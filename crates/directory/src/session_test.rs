@@ -46,7 +46,16 @@ fn a_session_begins_after_the_node_record_is_written() {
     let register = w.register(1, 5);
     let link = w.link(register);
     assert!(w.sent(link).is_empty());
-    assert!(matches!(w.records[..], [(_, Record::Node { epoch: Epoch(5), .. })]));
+    assert!(matches!(
+        w.records[..],
+        [(
+            _,
+            Record::Node {
+                epoch: Epoch(5),
+                ..
+            }
+        )]
+    ));
     w.answer_disk(true);
     assert!(matches!(
         w.sent(link)[0],
@@ -158,7 +167,10 @@ fn claims_survive_a_lost_session_and_the_inventory_repairs_ghosts() {
     assert_eq!(w.found("kept"), Some(kept));
     assert_eq!(w.found("ghost"), Some(ghost));
     let link = w.rejoin(1, 1);
-    assert_eq!(w.tell(link, vec![told("kept", kept, true)]), [ItemResult::Ok]);
+    assert_eq!(
+        w.tell(link, vec![told("kept", kept, true)]),
+        [ItemResult::Ok]
+    );
     assert_eq!(w.found("ghost"), Some(ghost));
     w.tell(link, vec![NodeItem::InventoryEnd]);
     assert_eq!(w.found("kept"), Some(kept));
@@ -180,10 +192,16 @@ fn a_new_process_voids_what_the_old_one_held() {
     let link = w.join(1, 9);
     assert_eq!(w.found("a"), None);
     assert_eq!(w.found("b"), Some(b));
-    assert_eq!(w.tell(link, vec![publish("c", placed)]), [ItemResult::Refused]);
+    assert_eq!(
+        w.tell(link, vec![publish("c", placed)]),
+        [ItemResult::Refused]
+    );
     w.tell(link, vec![absent("c", placed)]);
     let gauges = w.d.gauges();
-    assert_eq!((gauges.entries, gauges.objects, gauges.obligations), (1, 1, 0));
+    assert_eq!(
+        (gauges.entries, gauges.objects, gauges.obligations),
+        (1, 1, 0)
+    );
 }
 
 #[test]
@@ -326,17 +344,34 @@ fn a_returning_owner_is_told_to_retire_before_it_may_serve_again() {
     let link = w.rejoin(1, 1);
     let sent = w.sent(link);
     let retire = sent.iter().position(|m| matches!(m, ToNode::Retire { .. }));
-    assert!(matches!(sent[0], ToNode::Registered { stamp: Stamp(0), .. }));
+    assert!(matches!(
+        sent[0],
+        ToNode::Registered {
+            stamp: Stamp(0),
+            ..
+        }
+    ));
     assert!(retire.is_some());
     assert!(confirmed(&w, link).iter().all(|c| *c == 0));
     // Its old item is refused, and with the end of the inventory it serves again.
-    assert_eq!(w.tell(link, vec![told("k", v, true)]), [ItemResult::Refused]);
+    assert_eq!(
+        w.tell(link, vec![told("k", v, true)]),
+        [ItemResult::Refused]
+    );
     w.tell(link, vec![NodeItem::InventoryEnd]);
     assert_ne!(confirmed(&w, link).last(), Some(&0));
     w.pass(1_000);
-    assert!(!w.records.iter().any(|(_, r)| matches!(r, Record::ClearMark { .. })));
+    assert!(
+        !w.records
+            .iter()
+            .any(|(_, r)| matches!(r, Record::ClearMark { .. }))
+    );
     w.tell(link, vec![absent("k", v)]);
-    assert!(w.records.iter().any(|(_, r)| matches!(r, Record::ClearMark { .. })));
+    assert!(
+        w.records
+            .iter()
+            .any(|(_, r)| matches!(r, Record::ClearMark { .. }))
+    );
 }
 
 #[test]
@@ -346,18 +381,34 @@ fn a_long_absent_node_is_forgotten_and_its_old_life_is_refused() {
     w.lose(links[0]);
     w.pass(600_500);
     assert_eq!(state(&w, 1), None);
-    assert!(w.records.iter().any(|(_, r)| matches!(r, Record::Forget { .. })));
+    assert!(
+        w.records
+            .iter()
+            .any(|(_, r)| matches!(r, Record::Forget { .. }))
+    );
     assert_eq!(w.counted(Counter::NodesForgotten), 1);
     assert_eq!(w.d.gauges().entries, 0);
     w.records.clear();
     w.clear();
     let link = w.rejoin(1, 1);
     assert!(matches!(w.records[0].1, Record::Mark { .. }));
-    assert!(matches!(w.sent(link)[0], ToNode::Registered { stamp: Stamp(0), .. }));
-    assert_eq!(w.tell(link, vec![told("k", v, true)]), [ItemResult::Refused]);
+    assert!(matches!(
+        w.sent(link)[0],
+        ToNode::Registered {
+            stamp: Stamp(0),
+            ..
+        }
+    ));
+    assert_eq!(
+        w.tell(link, vec![told("k", v, true)]),
+        [ItemResult::Refused]
+    );
     assert_eq!(w.retired(link), [v]);
     w.tell(link, vec![absent("k", v), NodeItem::InventoryEnd]);
-    assert!(matches!(w.records.last(), Some((_, Record::ClearMark { .. }))));
+    assert!(matches!(
+        w.records.last(),
+        Some((_, Record::ClearMark { .. }))
+    ));
     let v2 = w.put(link, 1, "k");
     assert_eq!(w.found("k"), Some(v2));
 }
@@ -372,7 +423,10 @@ fn a_node_forgotten_by_a_former_leadership_is_not_waited_for() {
     assert!(w.d.ready());
     let link = w.rejoin(1, 1);
     let old = version(2, 9);
-    assert_eq!(w.tell(link, vec![told("k", old, true)]), [ItemResult::Refused]);
+    assert_eq!(
+        w.tell(link, vec![told("k", old, true)]),
+        [ItemResult::Refused]
+    );
 }
 
 #[test]

@@ -71,7 +71,10 @@ fn remove_all_is_answered_when_all_owners_have_retired() {
     );
     let id = w.ask(remove_many(Filter::All, true));
     obey(&mut w, links[0]);
-    assert!(matches!(w.answer(id), Some(Reply::RemovedMany { removed: 1, .. })));
+    assert!(matches!(
+        w.answer(id),
+        Some(Reply::RemovedMany { removed: 1, .. })
+    ));
     assert_eq!(w.d.gauges().entries, 0);
 }
 
@@ -123,7 +126,10 @@ fn pages_of_keys_come_in_byte_order() {
     assert_eq!((&*first[0], &*first[899]), ("k0000", "k0899"));
     let (next, more) = list(&mut w, Filter::Prefix(b"k1".to_vec()), Some("k1990"), 900);
     assert!(!more);
-    assert_eq!(next, (1991..2000).map(|n| format!("k{n}")).collect::<Vec<_>>());
+    assert_eq!(
+        next,
+        (1991..2000).map(|n| format!("k{n}")).collect::<Vec<_>>()
+    );
     let (none, more) = list(&mut w, Filter::Regex("^z".into()), None, 5);
     assert!(none.is_empty() && !more);
     let reply = w.call(Request::List {
@@ -146,7 +152,11 @@ fn a_page_of_long_keys_ends_early_and_says_so() {
     loop {
         let (page, more) = list(&mut w, Filter::All, after.as_deref(), 1000);
         assert!(page.iter().map(String::len).sum::<usize>() <= 8 << 20);
-        assert!(page.iter().enumerate().all(|(i, k)| k.starts_with(&format!("{:03}", seen + i))));
+        assert!(
+            page.iter()
+                .enumerate()
+                .all(|(i, k)| k.starts_with(&format!("{:03}", seen + i)))
+        );
         seen += page.len();
         after = page.last().cloned();
         if !more {
@@ -195,7 +205,10 @@ fn an_inventory_does_not_clear_a_replica_reported_bad() {
         version: v,
         bad: true,
     };
-    assert_eq!(w.tell(link, vec![bad, absent("k", v)]), [ItemResult::Ok, ItemResult::Ok]);
+    assert_eq!(
+        w.tell(link, vec![bad, absent("k", v)]),
+        [ItemResult::Ok, ItemResult::Ok]
+    );
     assert_eq!(w.d.gauges().entries, 0);
 }
 
@@ -315,7 +328,10 @@ fn remembering_is_bounded_while_a_node_stays_away() {
     assert_eq!(w.d.gauges().entries, 0);
     // What was forgotten is refused as a whole.
     let link = w.rejoin(1, 1);
-    assert_eq!(w.tell(link, vec![told("k3", version(2, 1), true)]), [ItemResult::Refused]);
+    assert_eq!(
+        w.tell(link, vec![told("k3", version(2, 1), true)]),
+        [ItemResult::Refused]
+    );
 }
 
 #[test]
@@ -330,4 +346,14 @@ fn the_same_events_give_the_same_effects() {
         w.effects
     };
     assert_eq!(run(), run());
+}
+
+#[test]
+fn a_node_that_is_silent_on_an_open_connection_is_forgotten_too() {
+    let (mut w, links) = World::nodes(1);
+    w.put(links[0], 1, "k");
+    w.pongs.clear();
+    w.pass(601_000);
+    assert_eq!(w.counted(Counter::NodesForgotten), 1);
+    assert!(w.d.stat().nodes.is_empty());
 }

@@ -75,6 +75,24 @@ impl Table {
         found.copied()
     }
 
+    /// The entry with this hash, its key not compared yet: see [`Self::confirm`].
+    pub(crate) fn candidate(&self, hash: u64) -> Option<Ix> {
+        let shard = &self.shards[shard_of(hash)];
+        shard.find(hash, |&ix| self.entry(ix).hash == hash).copied()
+    }
+
+    /// Compares the key of a candidate. Another key with the same hash is looked for in full.
+    pub(crate) fn confirm(&self, ix: Ix, hash: u64, tenant: u16, key: &[u8]) -> Option<Ix> {
+        let e = self.entry(ix);
+        let same = e.tenant == tenant
+            && usize::from(e.key_len) == key.len()
+            && self.keys.get(key.len(), e.key_slot) == key;
+        if same {
+            return Some(ix);
+        }
+        self.find(hash, tenant, key)
+    }
+
     pub(crate) fn find_name(&self, name: &ObjectName) -> Option<Ix> {
         let tenant = self.tenant_ix(&name.tenant)?;
         let key = name.key.as_bytes();

@@ -6,6 +6,10 @@ use crate::node::{Mark, state_of};
 use crate::timers::Reason;
 use snowskin_types::call::NodeState;
 use snowskin_types::limits::{FORGET_AFTER, SELF_DOUBT, SLICE_ITEMS};
+use snowskin_types::time::Millis;
+
+/// Nodes are looked at no more often than this, however many slices are worked off in between.
+const NODES_INTERVAL: Millis = Millis(50);
 
 impl Directory {
     pub(crate) fn on_tick(&mut self) {
@@ -14,7 +18,10 @@ impl Directory {
         if late > SELF_DOUBT {
             self.doubt();
         }
-        self.tick_nodes();
+        if self.now >= self.nodes_due {
+            self.nodes_due = self.now + NODES_INTERVAL;
+            self.tick_nodes();
+        }
         self.tick_readiness();
         for _ in 0..SLICE_ITEMS {
             match self.timers.pop_due(self.now) {
@@ -66,10 +73,7 @@ impl Directory {
                 stopped = true;
             }
             let (ping, mark) = (node.ping_due <= now, node.mark);
-            let forget = state == NodeState::Gone
-                && node.session.is_none()
-                && node.stopped(now)
-                && silence > FORGET_AFTER;
+            let forget = state == NodeState::Gone && node.stopped(now) && silence > FORGET_AFTER;
             if ping {
                 self.outbox.ping(ix);
             }
@@ -77,6 +81,7 @@ impl Directory {
                 self.try_clear_mark(ix);
             }
             if forget {
+                self.end_session(ix, true);
                 self.begin_forget(ix);
             }
         }
