@@ -19,6 +19,8 @@ pub struct RetractedBeforeReclaimed {
     /// Last version that was given each piece of a segment: (epoch, extent) in order of granting.
     given: BTreeMap<(Epoch, u64), (u64, Version)>,
     committed: BTreeSet<(Epoch, Version)>,
+    /// The write whose end is being handled: refused at once, it was not committed.
+    ending: Option<(usize, WriteId)>,
 }
 
 fn overlap(a: &Extent, offset: u64, len: u64) -> bool {
@@ -39,6 +41,7 @@ impl Invariant for RetractedBeforeReclaimed {
                 self.writes.retain(|(of, _), _| of != node);
             }
             Seen::StoreEvent { node, event } => match event {
+                _ if self.ending.take().is_some() => return self.observe(world, seen),
                 Event::WriteStart { write, request } => {
                     self.writes.insert((*node, *write), request.version);
                 }
@@ -48,6 +51,7 @@ impl Invariant for RetractedBeforeReclaimed {
                     {
                         let epoch = world.nodes[*node].epoch;
                         self.committed.insert((epoch, *version));
+                        self.ending = Some((*node, *write));
                     }
                 }
                 _ => {}
@@ -58,9 +62,13 @@ impl Invariant for RetractedBeforeReclaimed {
             } => return self.granted(world, *node, *write, extents),
             Seen::StoreEffect {
                 node,
-                effect: Effect::Answer { write, .. },
+                effect: Effect::Answer { write, result },
             } => {
-                self.writes.remove(&(*node, *write));
+                let version = self.writes.remove(&(*node, *write));
+                if result.is_err() && self.ending == Some((*node, *write)) {
+                    let epoch = world.nodes[*node].epoch;
+                    self.committed.remove(&(epoch, version.unwrap_or_default()));
+                }
             }
             _ => {}
         }

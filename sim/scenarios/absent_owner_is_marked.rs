@@ -6,11 +6,11 @@ use crate::host::client::Ask;
 use crate::script::{Played, Script};
 use crate::setup::Setup;
 
-pub fn setup() -> Setup {
+pub(super) fn setup() -> Setup {
     Setup::calm()
 }
 
-pub fn play(s: &mut Script) -> Played {
+pub(super) fn play(s: &mut Script) -> Played {
     let v1 = s.put(0, 0)?;
     s.put(1, 1)?;
     s.cut_off(0);

@@ -9,7 +9,7 @@ use snowskin_types::Millis;
 use snowskin_types::call::Request;
 use snowskin_types::link::NodeItem;
 
-pub fn setup() -> Setup {
+pub(super) fn setup() -> Setup {
     Setup {
         keys: 12,
         lease_ttl: Millis(8000),
@@ -17,7 +17,7 @@ pub fn setup() -> Setup {
     }
 }
 
-pub fn play(s: &mut Script) -> Played {
+pub(super) fn play(s: &mut Script) -> Played {
     let v1 = s.put(0, 0)?;
     let asked = s.hold(batch_with(0, |i| matches!(i, NodeItem::Retract { .. })));
     for key in 1..8 {

@@ -5,14 +5,14 @@
 use crate::script::{Played, Script};
 use crate::setup::Setup;
 
-pub fn setup() -> Setup {
+pub(super) fn setup() -> Setup {
     Setup {
         keys: 16,
         ..Setup::calm()
     }
 }
 
-pub fn play(s: &mut Script) -> Played {
+pub(super) fn play(s: &mut Script) -> Played {
     let v1 = s.put(0, 0)?;
     s.cut_off(0);
     s.run(500)?;

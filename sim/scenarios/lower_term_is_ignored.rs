@@ -7,14 +7,14 @@ use crate::script::{Played, Script, batch_with, words_to};
 use crate::setup::Setup;
 use snowskin_types::link::NodeItem;
 
-pub fn setup() -> Setup {
+pub(super) fn setup() -> Setup {
     Setup {
         keys: 12,
         ..Setup::calm()
     }
 }
 
-pub fn play(s: &mut Script) -> Played {
+pub(super) fn play(s: &mut Script) -> Played {
     let v1 = s.put(0, 0)?;
     let asked = s.hold(batch_with(0, |i| matches!(i, NodeItem::Retract { .. })));
     for key in 1..8 {

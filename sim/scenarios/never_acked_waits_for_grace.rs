@@ -7,11 +7,11 @@ use crate::setup::Setup;
 use snowskin_types::call::PutMode;
 use snowskin_types::link::NodeItem;
 
-pub fn setup() -> Setup {
+pub(super) fn setup() -> Setup {
     Setup::calm()
 }
 
-pub fn play(s: &mut Script) -> Played {
+pub(super) fn play(s: &mut Script) -> Played {
     let v1 = s.put(0, 0)?;
     s.reads(1, 0, v1)?;
     let told = s.hold(batch_with(1, |i| matches!(i, NodeItem::Publish { .. })));

@@ -8,14 +8,14 @@ use crate::setup::{Setup, UNIT};
 use snowskin_types::Millis;
 use snowskin_types::call::PutMode;
 
-pub fn setup() -> Setup {
+pub(super) fn setup() -> Setup {
     Setup {
         replicas_max: 2,
         ..Setup::calm()
     }
 }
 
-pub fn play(s: &mut Script) -> Played {
+pub(super) fn play(s: &mut Script) -> Played {
     let told = s.hold(batch_of(0));
     let ask = Ask::Put {
         key: 0,

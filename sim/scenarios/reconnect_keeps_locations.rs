@@ -7,14 +7,14 @@ use crate::setup::Setup;
 use snowskin_types::Millis;
 use snowskin_types::call::Request;
 
-pub fn setup() -> Setup {
+pub(super) fn setup() -> Setup {
     Setup {
         lease_ttl: Millis(8000),
         ..Setup::calm()
     }
 }
 
-pub fn play(s: &mut Script) -> Played {
+pub(super) fn play(s: &mut Script) -> Played {
     let v1 = s.put(0, 0)?;
     s.reads(1, 0, v1)?;
     // From here on the remembered location is all that the reader has.

@@ -5,11 +5,11 @@ use crate::script::{Played, Script, put_ask, words_to};
 use crate::setup::Setup;
 use snowskin_types::call::PutMode;
 
-pub fn setup() -> Setup {
+pub(super) fn setup() -> Setup {
     Setup::calm()
 }
 
-pub fn play(s: &mut Script) -> Played {
+pub(super) fn play(s: &mut Script) -> Played {
     let v1 = s.put(0, 0)?;
     let words = s.hold(words_to(0));
     s.begin_call(0, put_ask(0, 1, PutMode::Replace));

@@ -6,11 +6,11 @@ use crate::script::{Played, Script, report_ask, words_to};
 use crate::setup::Setup;
 use snowskin_types::call::Fault;
 
-pub fn setup() -> Setup {
+pub(super) fn setup() -> Setup {
     Setup::calm()
 }
 
-pub fn play(s: &mut Script) -> Played {
+pub(super) fn play(s: &mut Script) -> Played {
     let v1 = s.put(0, 0)?;
     s.reads(1, 0, v1)?;
     let words = s.hold(words_to(0));

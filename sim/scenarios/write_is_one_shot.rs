@@ -9,11 +9,11 @@ use crate::setup::Setup;
 use snowskin_types::Millis;
 use snowskin_types::call::PutMode;
 
-pub fn setup() -> Setup {
+pub(super) fn setup() -> Setup {
     Setup::calm()
 }
 
-pub fn play(s: &mut Script) -> Played {
+pub(super) fn play(s: &mut Script) -> Played {
     // (a)
     let write = s.hold(write_to(0));
     s.begin_call(0, put_ask(0, 0, PutMode::IfAbsent));

@@ -6,11 +6,11 @@ use crate::script::{Played, Script, put_ask, write_to};
 use crate::setup::Setup;
 use snowskin_types::call::PutMode;
 
-pub fn setup() -> Setup {
+pub(super) fn setup() -> Setup {
     Setup::calm()
 }
 
-pub fn play(s: &mut Script) -> Played {
+pub(super) fn play(s: &mut Script) -> Played {
     let write = s.hold(write_to(0));
     s.begin_call(0, put_ask(0, 0, PutMode::IfAbsent));
     s.caught(write, "the write is sent")?;

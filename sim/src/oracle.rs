@@ -3,8 +3,9 @@
 //!
 //! * A read returns the bytes of exactly one put, the one of the version it names.
 //! * Never of a version older than the last put that was acked before the read began.
-//! * Never of a version that a remove or a cancel had ended before the read began: a remove ends all
-//!   versions that were given out before it first reached the master.
+//! * Never of a version that a remove or a cancel had ended before the read began: a remove that found
+//!   the key ends all versions that were given out before it first reached the master; one that did
+//!   not find it, or that removed all keys, all that had been acked or read by then.
 //! * Within a lease, a read does not end with 'not found' (unless something ended the promise: see
 //!   [`Oracle::void`]).
 
@@ -34,12 +35,18 @@ pub struct KeyHistory {
     pub removed: Version,
     /// Highest version that the directory gave out for a put.
     pub given: Version,
-    /// Versions whose cancel was answered 'ended', and when.
+    /// Versions whose publish reached the directory: somebody may have been told of them.
+    pub told: BTreeSet<Version>,
+    /// Versions that nobody was told of before their cancel was answered 'ended', and when.
     pub cancelled: BTreeMap<Version, Micros>,
     /// Versions that a granted retract may have ended, with whatever else ends one version only.
     pub evicted: BTreeSet<Version>,
     /// Highest version whose publish reached the directory.
     pub published: Version,
+    /// When a newer version last reached the directory.
+    pub replaced_at: Micros,
+    /// Highest version that a read returned.
+    pub read: Version,
     /// When each version was given out.
     pub born: BTreeMap<Version, Micros>,
     /// Last moment at which something ended all promises of this key.
@@ -70,8 +77,9 @@ pub enum Asked<'a> {
     Report(&'a Key),
 }
 
-/// What a remove ends when it is acked: per key, all versions up to one.
-type Ends = Vec<(usize, Version)>;
+/// What a remove ends when it is acked: per key, all versions that were certainly visible when it
+/// first reached the master, and all that were given out.
+type Ends = Vec<(usize, Version, Version)>;
 
 /// The judge.
 #[derive(Debug)]
@@ -153,7 +161,9 @@ impl Oracle {
     pub fn cancelled(&mut self, versions: &[Version], items: &[Cancelled], time: Micros) {
         for (version, item) in versions.iter().zip(items) {
             let key = self.put_of(*version).map(|(_, record)| record.key);
-            if let (Cancelled::Ended, Some(key)) = (item, key) {
+            if let (Cancelled::Ended, Some(key)) = (item, key)
+                && !self.history[key].told.contains(version)
+            {
                 self.history[key].cancelled.insert(*version, time);
             }
         }
@@ -166,7 +176,11 @@ impl Oracle {
             Asked::Remove(keys) => keys.iter().map(|k| self.index_of(k)).collect(),
             Asked::RemoveAll => (0..self.history.len()).collect(),
         };
-        let ends: Ends = keys.iter().map(|&k| (k, self.history[k].given)).collect();
+        let ends = keys.iter().map(|&key| {
+            let history = &self.history[key];
+            (key, history.acked.max(history.read), history.given)
+        });
+        let ends: Ends = ends.collect();
         for key in keys {
             self.void(key, time);
             self.history[key].removes_open += 1;
@@ -191,18 +205,18 @@ impl Oracle {
         }
     }
 
-    /// A remove was answered; true if that is a promise. 'Not found' is one too.
+    /// A remove of one key was answered; true if that is a promise. 'Not found' is one too, though
+    /// a put that had not ended may come after it, as after a remove of all.
     pub fn removed(&mut self, client: usize, call: u64, result: &Result<(), Failure>) -> bool {
         let ends = self.removes.remove(&(client, call));
-        let kept = match result {
-            Ok(()) => true,
-            Err(failure) => failure.code == Code::ObjectNotFound,
+        let all_given = match result {
+            Ok(()) => ends.as_ref().is_some_and(|e| e.len() == 1),
+            Err(failure) if failure.code == Code::ObjectNotFound => false,
+            Err(_) => return false,
         };
-        let (true, Some(ends)) = (kept, ends) else {
-            return false;
-        };
-        for (key, version) in ends {
+        for (key, visible, given) in ends.unwrap_or_default() {
             let history = &mut self.history[key];
+            let version = if all_given { given } else { visible };
             history.removed = history.removed.max(version);
         }
         true
@@ -278,7 +292,7 @@ impl Oracle {
     /// # Errors
     /// Names the property that it violates, and how.
     pub fn read(
-        &self,
+        &mut self,
         key: usize,
         start: &Snapshot,
         outcome: &Result<Got, Failure>,
@@ -337,6 +351,8 @@ impl Oracle {
                 format!("k{key} read as version {version}, whose cancel was answered 'ended'"),
             ));
         }
+        let history = &mut self.history[key];
+        history.read = history.read.max(version);
         Ok(())
     }
 
@@ -346,11 +362,12 @@ impl Oracle {
         start: &Snapshot,
         failure: &Failure,
     ) -> Result<(), (&'static str, String)> {
-        let missing = matches!(failure.code, Code::ObjectNotFound | Code::ReplicaGone);
+        let missing = failure.code == Code::ObjectNotFound;
         let Some(since) = start.promised_since.filter(|_| missing) else {
             return Ok(());
         };
         let voided = self.leases_voided_at(key);
+        let voided = voided.max(self.history[key].replaced_at);
         if voided >= since || self.history[key].removes_open > 0 {
             return Ok(());
         }

@@ -5,7 +5,8 @@ use crate::invariants::Seen;
 use crate::world::World;
 use snowskin_directory::effect::{Effect, Record};
 use snowskin_directory::event::{Event, RequestId};
-use snowskin_types::call::{Keys, Reply, Request, Reserved};
+use snowskin_directory::inspect::NodeView;
+use snowskin_types::call::{Keys, NodeState, Reply, Request, Reserved};
 use snowskin_types::id::{Epoch, NodeId, Seq, Session};
 use snowskin_types::link::{FromNode, ItemResult, NodeItem, ToNode};
 use snowskin_types::{Now, Version};
@@ -58,7 +59,10 @@ pub struct Watch {
     links: BTreeMap<u64, (NodeId, Epoch)>,
     /// Versions whose owner may give their bytes back, as far as the master's words go.
     pub released: BTreeSet<(Epoch, Version)>,
-    /// The answers to items of the message being answered: (epoch, item, answer).
+    /// Nodes of whose last death or silence the master does not know yet, or has just learned.
+    pub unlearned: BTreeSet<usize>,
+    /// The answers of the message being sent, for versions that had not been let go: (epoch, item,
+    /// answer).
     pub answered: Vec<(Epoch, Told, ItemResult)>,
 }
 
@@ -120,7 +124,11 @@ impl World {
                     let told: Vec<Told> = items.iter().map(|i| self.told(i)).collect();
                     for item in told.iter().filter(|t| t.what == What::Publish) {
                         let history = &mut self.oracle.history[item.key];
-                        history.published = history.published.max(item.version);
+                        history.told.insert(item.version);
+                        if item.version > history.published {
+                            history.published = item.version;
+                            history.replaced_at = self.time;
+                        }
                     }
                     if self.watch.batches.len() >= BATCHES_KEPT {
                         self.watch.batches.pop_first();
@@ -146,7 +154,14 @@ impl World {
                     self.oracle.void_all(now);
                 }
             }
-            Seen::NodeDied { .. } | Seen::Persisted { record: Record::Forget { .. } } => {
+            Seen::NodeDied { node } => {
+                self.watch.unlearned.insert(*node);
+                let now = self.time;
+                self.oracle.void_all(now);
+            }
+            Seen::Persisted {
+                record: Record::Forget { .. },
+            } => {
                 let now = self.time;
                 self.oracle.void_all(now);
             }
@@ -198,6 +213,15 @@ impl World {
         self.watch.answered.clear();
         let epoch = self.watch.epoch_of(link);
         match message {
+            ToNode::Registered { .. } => {
+                let node = self.nodes.iter().position(|n| n.epoch == epoch && n.core.is_some());
+                if let Some(node) = node
+                    && self.watch.unlearned.remove(&node)
+                {
+                    let now = self.time;
+                    self.oracle.void_all(now);
+                }
+            }
             ToNode::Ack {
                 session,
                 seq,
@@ -207,7 +231,10 @@ impl World {
                     let Some(told) = self.watch.told(*session, *seq, *index) else {
                         continue;
                     };
-                    self.watch.answered.push((epoch, told, *result));
+                    let again = self.watch.released.contains(&(epoch, told.version));
+                    if !again {
+                        self.watch.answered.push((epoch, told, *result));
+                    }
                     let granted = *result == ItemResult::Ok
                         && matches!(told.what, What::Retract | What::RetractBad);
                     if granted {
@@ -230,6 +257,15 @@ impl World {
     /// Forgets the request that a reply has answered; called once all have seen the reply.
     pub(crate) fn answered(&mut self, id: RequestId) {
         self.watch.asking.remove(&id);
+    }
+
+    /// True while the master may name a process that is dead or out of its reach.
+    pub(crate) fn is_unsettled(&self) -> bool {
+        let Some(core) = &self.master.core else {
+            return true;
+        };
+        let gone = |n: &NodeView| n.state == NodeState::Gone;
+        !self.watch.unlearned.is_empty() || core.inspect().nodes.iter().any(gone)
     }
 
     /// The master's clock.

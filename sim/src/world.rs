@@ -20,6 +20,7 @@ use crate::watch::Watch;
 use crate::workload::Workload;
 use snowskin_directory::effect::{Effect, Record};
 use snowskin_directory::event::PersistId;
+use snowskin_types::link::{FromNode, ToNode};
 use snowskin_types::{ObjectName, Tenant, Version};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -98,6 +99,7 @@ pub(crate) enum Happening {
     },
     StartNode(usize),
     StartMaster,
+    Thaw(Proc),
     Fault(crate::faults::Kind),
     Sweep,
 }
@@ -156,6 +158,7 @@ pub struct World {
     pub(crate) rng: Rng,
     pub(crate) faults_on: bool,
     frozen: BTreeMap<Proc, Micros>,
+    inbox: BTreeMap<Proc, Vec<Happening>>,
     invariants: Vec<Box<dyn Invariant>>,
     violation: Option<Violation>,
 }
@@ -187,6 +190,7 @@ impl World {
             rng,
             faults_on: false,
             frozen: BTreeMap::new(),
+            inbox: BTreeMap::new(),
             invariants: invariants::all(),
             violation: None,
             setup,
@@ -334,6 +338,18 @@ impl World {
     /// A lost message of a connection that is a stream breaks the connection, sooner or later.
     fn lost(&mut self, from: Proc, to: Proc, packet: &Packet) {
         self.log(|| format!("  lost on the way from {from} to {to}"));
+        // Without its handshake a link is dead weight; keep-alives find that out.
+        if let Packet::ToMaster {
+            link,
+            message: FromNode::Register(_),
+        }
+        | Packet::ToNode {
+            link,
+            message: ToNode::Registered { .. } | ToNode::Refused { .. },
+        } = packet
+        {
+            self.break_link(*link);
+        }
         if let (Proc::Node(_), Packet::WriteDone { token, .. } | Packet::ReadDone { token, .. }) =
             (from, packet)
             && self.rng.chance(500)
@@ -348,6 +364,19 @@ impl World {
     pub fn freeze(&mut self, proc: Proc, until: Micros) {
         self.log(|| format!("{proc} is stopped until {} ms", until / MS));
         self.frozen.insert(proc, until);
+        self.queue.post(until, Happening::Thaw(proc));
+    }
+
+    /// A stopped process wakes, and gets all that reached it meanwhile, in any order.
+    fn thaw(&mut self, proc: Proc) {
+        if self.is_frozen(proc) {
+            return;
+        }
+        self.frozen.remove(&proc);
+        for what in self.inbox.remove(&proc).unwrap_or_default() {
+            let delay = self.rng.below(2 * MS);
+            self.post(delay, what);
+        }
     }
 
     /// True while a process is stopped.
@@ -357,8 +386,8 @@ impl World {
 
     /// Ends all stops.
     pub(crate) fn thaw_all(&mut self) {
-        for until in self.frozen.values_mut() {
-            *until = (*until).min(self.time);
+        for proc in std::mem::take(&mut self.frozen).into_keys() {
+            self.thaw(proc);
         }
     }
 
@@ -375,6 +404,7 @@ impl World {
             Happening::ClientWake { client, .. } => Proc::Client(*client),
             Happening::StartNode(_)
             | Happening::StartMaster
+            | Happening::Thaw(_)
             | Happening::Fault(_)
             | Happening::Sweep => return None,
         })
@@ -382,14 +412,10 @@ impl World {
 
     fn happen(&mut self, what: Happening) {
         if let Some(proc) = self.victim(&what)
-            && let Some(&until) = self.frozen.get(&proc)
+            && self.frozen.contains_key(&proc)
         {
-            if until > self.time {
-                let at = until + self.rng.below(2 * MS);
-                self.queue.post(at, what);
-                return;
-            }
-            self.frozen.remove(&proc);
+            self.inbox.entry(proc).or_default().push(what);
+            return;
         }
         self.stats.events += 1;
         match what {
@@ -413,6 +439,7 @@ impl World {
             } => self.client_wakes(client, life, serial),
             Happening::StartNode(node) => self.start_node(node),
             Happening::StartMaster => self.start_master(),
+            Happening::Thaw(proc) => self.thaw(proc),
             Happening::Fault(kind) => self.fault(kind),
             Happening::Sweep => {
                 self.sweep();
