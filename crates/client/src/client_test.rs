@@ -1,4 +1,4 @@
-use crate::fake::{FakeMaster, FakeNode, Whim, client_of, config};
+use crate::fake::{FakeMaster, ServedNode, Whim, client_of, config};
 use crate::*;
 use snowskin_types::call::{Fault, Filter, PutMode, Request};
 use snowskin_types::{Code, Failure, Stage};
@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 
 struct World {
     master: Arc<FakeMaster>,
-    node: FakeNode,
+    node: ServedNode,
     client: Client,
 }
 
 fn world() -> World {
     let master = Arc::new(FakeMaster::default());
-    let node = FakeNode::new(1, &master);
-    let client = client_of(&config(), Arc::clone(&master) as _, &node, None);
+    let node = ServedNode::start(1, &master);
+    let client = client_of(&config(), Arc::clone(&master) as _);
     World {
         master,
         node,
@@ -22,17 +22,9 @@ fn world() -> World {
     }
 }
 
-/// A client whose own node is the second of two.
-fn two_nodes() -> (World, FakeNode) {
-    let master = Arc::new(FakeMaster::default());
-    let first = FakeNode::new(1, &master);
-    let second = FakeNode::new(2, &master);
-    let client = client_of(&config(), Arc::clone(&master) as _, &second, Some(&first));
-    let world = World {
-        master,
-        node: first,
-        client,
-    };
+fn two_nodes() -> (World, ServedNode) {
+    let world = world();
+    let second = ServedNode::start(2, &world.master);
     (world, second)
 }
 
@@ -55,7 +47,8 @@ fn quick() -> GetOptions {
 
 #[test]
 fn what_was_put_is_read_back_in_every_way() {
-    let World { client, .. } = world();
+    let world = world();
+    let client = &world.client;
     let put = PutOptions::default();
     let get = GetOptions::default();
     for (seed, len) in [1, 4096, 262_144, 262_145, 1_500_001]
@@ -89,7 +82,8 @@ fn what_was_put_is_read_back_in_every_way() {
 
 #[test]
 fn a_buffer_that_is_too_small_is_not_touched() {
-    let World { client, .. } = world();
+    let world = world();
+    let client = &world.client;
     client
         .put("k", &bytes(1000, 1), &PutOptions::default())
         .unwrap();
@@ -101,7 +95,8 @@ fn a_buffer_that_is_too_small_is_not_touched() {
 
 #[test]
 fn a_taken_key_is_refused_and_keeps_its_bytes_unless_replaced() {
-    let World { client, .. } = world();
+    let world = world();
+    let client = &world.client;
     client.put("k", b"one", &PutOptions::default()).unwrap();
     let again = client.put("k", b"two", &PutOptions::default());
     assert_eq!(code(again), Some(Code::ObjectAlreadyExists));
@@ -120,7 +115,8 @@ fn a_taken_key_is_refused_and_keeps_its_bytes_unless_replaced() {
 
 #[test]
 fn bad_values_have_their_codes_and_cost_the_other_items_nothing() {
-    let World { client, .. } = world();
+    let world = world();
+    let client = &world.client;
     let long = vec![b'k'; 65_536];
     let keys: [&[u8]; 4] = [b"a", b"", &long, b"b"];
     let sources: Vec<(&[u8], Source<'_>)> = keys
@@ -152,7 +148,8 @@ fn bad_values_have_their_codes_and_cost_the_other_items_nothing() {
 
 #[test]
 fn batches_answer_in_the_order_of_their_items() {
-    let World { client, .. } = world();
+    let world = world();
+    let client = &world.client;
     let values: Vec<Vec<u8>> = (0..200).map(|i| bytes(100 + i, i)).collect();
     let keys: Vec<String> = (0..200).map(|i| format!("key-{i}")).collect();
     let items: Vec<(&str, Source<'_>)> = keys
@@ -181,7 +178,8 @@ fn batches_answer_in_the_order_of_their_items() {
 
 #[test]
 fn large_batches_are_cut_into_requests_that_fit() {
-    let World { client, master, .. } = world();
+    let world = world();
+    let (client, master) = (&world.client, &world.master);
     let keys: Vec<Vec<u8>> = (0u32..40_000)
         .map(|i| format!("{i:0>300}").into_bytes())
         .collect();
@@ -195,7 +193,8 @@ fn large_batches_are_cut_into_requests_that_fit() {
 
 #[test]
 fn repeated_gets_rest_on_the_lease_and_ask_once() {
-    let World { client, master, .. } = world();
+    let world = world();
+    let (client, master) = (&world.client, &world.master);
     client.put("k", b"value", &PutOptions::default()).unwrap();
     for _ in 0..10 {
         client.get("k", &GetOptions::default()).unwrap();
@@ -211,11 +210,8 @@ fn repeated_gets_rest_on_the_lease_and_ask_once() {
 
 #[test]
 fn a_replica_that_is_gone_is_reported_and_the_get_is_a_miss() {
-    let World {
-        client,
-        master,
-        node,
-    } = world();
+    let world = world();
+    let (client, master, node) = (&world.client, &world.master, &world.node);
     client.put("k", b"value", &PutOptions::default()).unwrap();
     node.drop_all();
     let result = client.get("k", &GetOptions::default());
@@ -225,11 +221,8 @@ fn a_replica_that_is_gone_is_reported_and_the_get_is_a_miss() {
 
 #[test]
 fn damaged_bytes_are_reported_counted_and_never_returned() {
-    let World {
-        client,
-        master,
-        node,
-    } = world();
+    let world = world();
+    let (client, master, node) = (&world.client, &world.master, &world.node);
     client
         .put("k", &bytes(600_000, 3), &PutOptions::default())
         .unwrap();
@@ -251,17 +244,24 @@ fn the_next_replica_serves_when_the_first_is_damaged() {
     let data = bytes(300_000, 5);
     let stored = world.client.put("k", &data, &options).unwrap();
     assert!(matches!(stored, Stored::Written { replicas: 2, .. }));
-    world.node.damage();
+    let first = world.master.first_replica("k");
+    let (damaged, sound) = if first == world.node.place() {
+        (&world.node, &second)
+    } else {
+        (&second, &world.node)
+    };
+    damaged.damage();
     assert_eq!(world.client.get("k", &GetOptions::default()), Ok(data));
     assert_eq!(world.master.reports(), [Fault::Bad]);
-    second.drop_all();
+    sound.drop_all();
     let lost = world.client.get("k", &GetOptions::default());
     assert!(lost.is_err());
 }
 
 #[test]
 fn a_write_whose_answer_was_lost_is_a_success_when_it_was_published() {
-    let World { client, node, .. } = world();
+    let world = world();
+    let (client, node) = (&world.client, &world.node);
     node.on_write(Whim::LieAbout(Code::TransferFail));
     let stored = client.put("k", b"value", &PutOptions::default());
     assert!(matches!(stored, Ok(Stored::Written { .. })), "{stored:?}");
@@ -284,11 +284,8 @@ fn a_refused_write_is_placed_on_another_node() {
 
 #[test]
 fn a_put_to_a_node_that_never_publishes_ends_by_its_deadline() {
-    let World {
-        client,
-        node,
-        master,
-    } = world();
+    let world = world();
+    let (client, master, node) = (&world.client, &world.master, &world.node);
     node.on_write(Whim::Hang);
     let options = PutOptions {
         timeout: Some(Duration::from_millis(150)),
@@ -306,7 +303,8 @@ fn a_put_to_a_node_that_never_publishes_ends_by_its_deadline() {
 
 #[test]
 fn a_get_from_a_node_that_never_answers_ends_by_its_deadline_with_a_quiet_buffer() {
-    let World { client, node, .. } = world();
+    let world = world();
+    let (client, node) = (&world.client, &world.node);
     client.put("k", b"value", &PutOptions::default()).unwrap();
     node.on_read(Whim::Hang);
     let mut into = [0xAAu8; 16];
@@ -320,7 +318,8 @@ fn a_get_from_a_node_that_never_answers_ends_by_its_deadline_with_a_quiet_buffer
 
 #[test]
 fn bytes_that_change_while_they_are_put_are_not_stored() {
-    let World { client, node, .. } = world();
+    let world = world();
+    let (client, node) = (&world.client, &world.node);
     node.on_write(Whim::Fail(Code::ChecksumMismatch));
     // The only node refused the bytes; it is asked again when there is no other.
     client.put("k", b"value", &PutOptions::default()).unwrap();
@@ -329,7 +328,8 @@ fn bytes_that_change_while_they_are_put_are_not_stored() {
 
 #[test]
 fn sweeping_calls_and_figures_are_passed_on() {
-    let World { client, .. } = world();
+    let world = world();
+    let client = &world.client;
     for i in 0..5 {
         client
             .put(format!("k{i}"), b"v", &PutOptions::default())
@@ -348,7 +348,8 @@ fn sweeping_calls_and_figures_are_passed_on() {
 
 #[test]
 fn failures_name_the_key() {
-    let World { client, master, .. } = world();
+    let world = world();
+    let (client, master) = (&world.client, &world.master);
     let refused = Failure::new(Code::UnavailableInStatus, Stage::Session, "starting");
     master.failures.lock().push_back(refused.clone());
     let failure = client.get("k", &GetOptions::default()).unwrap_err();
@@ -360,9 +361,10 @@ fn failures_name_the_key() {
 
 #[test]
 fn a_closed_client_answers_at_once() {
-    let World { client, .. } = world();
-    client.close();
-    client.close();
+    let world = world();
+    let client = &world.client;
+    client.close().unwrap();
+    client.close().unwrap();
     let put = client.put("k", b"v", &PutOptions::default());
     assert_eq!(code(put), Some(Code::UnavailableInStatus));
     let get = client.get("k", &GetOptions::default());
@@ -373,10 +375,10 @@ fn a_closed_client_answers_at_once() {
 
 #[test]
 fn many_threads_share_a_client() {
-    let World { client, .. } = world();
+    let world = world();
+    let client = &world.client;
     std::thread::scope(|scope| {
         for thread in 0..8 {
-            let client = &client;
             scope.spawn(move || {
                 for i in 0..50 {
                     let key = format!("{thread}-{i}");
@@ -389,4 +391,54 @@ fn many_threads_share_a_client() {
     });
     assert_eq!(client.counts().put_stored, 400);
     assert_eq!(client.counts().get_hits, 400);
+}
+
+#[test]
+fn a_killed_node_fails_its_reads_soon_and_the_other_replica_serves() {
+    let (mut world, mut second) = two_nodes();
+    let options = PutOptions {
+        replicas: 2,
+        ..PutOptions::default()
+    };
+    let data = bytes(100_000, 1);
+    world.client.put("two", &data, &options).unwrap();
+    let first = world.master.first_replica("two");
+    let killed = if first == world.node.place() {
+        &mut world.node
+    } else {
+        &mut second
+    };
+    killed.kill();
+    assert_eq!(world.client.get("two", &GetOptions::default()), Ok(data));
+    assert!(world.master.reports().is_empty(), "the master finds out");
+    world.node.kill_if_alive();
+    second.kill_if_alive();
+    let start = Instant::now();
+    let result = world.client.get("two", &GetOptions::default());
+    assert!(start.elapsed() < Duration::from_secs(5));
+    assert!(matches!(
+        code(result),
+        Some(Code::TransferFail | Code::RpcFail)
+    ));
+}
+
+#[test]
+fn a_silent_replica_is_left_after_two_seconds_for_the_next() {
+    let (world, second) = two_nodes();
+    let options = PutOptions {
+        replicas: 2,
+        ..PutOptions::default()
+    };
+    world.client.put("k", b"value", &options).unwrap();
+    // A listener that takes connections into its queue and never reads from them.
+    let silent = snowskin_runtime::net::listen("127.0.0.1:0", "test").unwrap();
+    let mut place = second.place();
+    place.node = snowskin_types::NodeId(99);
+    place.address = silent.local_addr().unwrap().to_string().into();
+    world.master.mirror(&place);
+    let start = Instant::now();
+    let got = world.client.get("k", &GetOptions::default()).unwrap();
+    let took = start.elapsed();
+    assert_eq!(got, b"value");
+    assert!((1_900..3_000).contains(&took.as_millis()), "{took:?}");
 }

@@ -4,10 +4,9 @@
 use crate::client::{Client, Wiring};
 use crate::config::Config;
 use crate::counters::Counters;
-use crate::data::local::LocalTransport;
-use crate::data::routed::RoutedTransport;
 use crate::port::{Answer, MasterPort};
-use parking_lot::Mutex;
+use crate::shape::Parts;
+use parking_lot::{Condvar, Mutex};
 use snowskin_memory::segment::Segment;
 use snowskin_proto::blocking::{FrameReader, FrameWriter};
 use snowskin_proto::frame::{self, Kind};
@@ -19,7 +18,7 @@ use snowskin_runtime::spawn::Cancel;
 use snowskin_transfer::tcp::endpoint::{
     Endpoint, Filled, ReadGrant, ReadTicket, WriteStart, WriteTicket,
 };
-use snowskin_transfer::transport::Transport;
+use snowskin_transfer::tcp::server::{Server, ServerOptions};
 use snowskin_types::access::{Extent, ReadRequest, WriteRequest};
 use snowskin_types::call::*;
 use snowskin_types::checksum::PieceSums;
@@ -72,6 +71,12 @@ impl FakeMaster {
         for entry in self.directory.lock().objects.values_mut() {
             entry.replicas.insert(0, place.clone());
         }
+    }
+
+    pub(crate) fn first_replica(&self, key: &str) -> Place {
+        let key = snowskin_types::Key::new(key.as_bytes()).unwrap();
+        let name = ObjectName::new(Tenant::default(), key);
+        self.directory.lock().objects[&name].replicas[0].clone()
     }
 
     fn publish(&self, name: ObjectName, version: Version, shape: Shape, place: Place) {
@@ -241,9 +246,9 @@ impl FakeMaster {
 }
 
 impl MasterPort for FakeMaster {
-    fn call(&self, request: &Request, _deadline: Now) -> Result<Answer, Failure> {
+    fn call(&self, request: Request, _deadline: Now) -> Result<Answer, Failure> {
         let sent = SystemClock.now();
-        match self.answer(request) {
+        match self.answer(&request) {
             Reply::Failed(failure) => Err(failure),
             reply => Ok(Answer {
                 reply,
@@ -282,32 +287,77 @@ struct Inner {
     reads: Mutex<VecDeque<Whim>>,
 }
 
-/// A node that keeps what it is given.
+/// A node's side of the data server that keeps what it is given.
 #[derive(Clone)]
 pub(crate) struct FakeNode(Arc<Inner>);
 
-impl FakeNode {
-    pub(crate) fn new(number: u64, master: &Arc<FakeMaster>) -> Self {
-        FakeNode::at(number, &format!("fake-{number}:1"), master)
-    }
+/// A fake node behind a data server on loopback.
+pub(crate) struct ServedNode {
+    pub(crate) fake: FakeNode,
+    server: Option<Server<FakeNode>>,
+    runtime: tokio::runtime::Runtime,
+}
 
-    pub(crate) fn at(number: u64, address: &str, master: &Arc<FakeMaster>) -> Self {
+impl std::ops::Deref for ServedNode {
+    type Target = FakeNode;
+
+    fn deref(&self) -> &FakeNode {
+        &self.fake
+    }
+}
+
+impl ServedNode {
+    pub(crate) fn start(number: u64, master: &Arc<FakeMaster>) -> Self {
+        let listener = listen("127.0.0.1:0", "test").unwrap();
         let place = Place {
             node: NodeId(number),
             epoch: Epoch(number * 10),
-            address: address.into(),
+            address: listener.local_addr().unwrap().to_string().into(),
         };
         master.add(place.clone());
-        FakeNode(Arc::new(Inner {
+        let fake = FakeNode(Arc::new(Inner {
             place,
             master: Arc::clone(master),
             segment: Segment::anonymous(64 << 20).unwrap(),
             objects: Mutex::default(),
             writes: Mutex::default(),
             reads: Mutex::default(),
-        }))
+        }));
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap();
+        let server = Server::start(
+            listener,
+            fake.clone(),
+            Greeting::new(Role::Node, number),
+            ServerOptions::default(),
+            runtime.handle(),
+        )
+        .unwrap();
+        ServedNode {
+            fake,
+            server: Some(server),
+            runtime,
+        }
     }
 
+    pub(crate) fn kill_if_alive(&mut self) {
+        if self.server.is_some() {
+            self.kill();
+        }
+    }
+
+    /// Ends like a killed process: connections break, nothing listens any more.
+    pub(crate) fn kill(&mut self) {
+        let server = self.server.take().unwrap();
+        let patience = std::time::Duration::from_secs(2);
+        self.runtime.block_on(server.shutdown(patience)).unwrap();
+    }
+}
+
+impl FakeNode {
     pub(crate) fn place(&self) -> Place {
         self.0.place.clone()
     }
@@ -480,34 +530,18 @@ pub(crate) fn config() -> Config {
     Config::new("127.0.0.1:1")
 }
 
-/// A client whose data path is memory copies with one node, and with others as given.
-pub(crate) fn client_of(
-    config: &Config,
-    master: Arc<dyn MasterPort>,
-    node: &FakeNode,
-    other: Option<&FakeNode>,
-) -> Client {
+/// A client that asks this master and reaches nodes over TCP.
+pub(crate) fn client_of(config: &Config, master: Arc<dyn MasterPort>) -> Client {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    let local = |node: &FakeNode| -> Arc<dyn Transport> {
-        Arc::new(LocalTransport::new(
-            Arc::new(node.clone()),
-            Arc::clone(&clock),
-        ))
-    };
-    let place = node.place();
-    let transport = RoutedTransport {
-        own: (place.node, place.epoch),
-        local: local(node),
-        remote: other.map(local),
-        clock: Arc::clone(&clock),
-    };
+    let id = ClientId(1);
     let wiring = Wiring {
-        id: ClientId(1),
+        id,
+        transport: crate::data::tcp(config, id, &clock).unwrap(),
         clock,
         counters: Arc::new(Counters::default()),
         master,
-        transport: Arc::new(transport),
         prefer: None,
+        parts: Parts::default(),
     };
     Client::wire(config, wiring)
 }
@@ -533,6 +567,8 @@ struct Shared {
     modes: Mutex<VecDeque<Mode>>,
     greeting: Mutex<Greeting>,
     open: Mutex<Vec<TcpStream>>,
+    requests: Mutex<usize>,
+    requested: Condvar,
     stopped: Mutex<bool>,
 }
 
@@ -556,6 +592,8 @@ impl Served {
             modes: Mutex::default(),
             greeting: Mutex::new(Greeting::new(Role::Master, 1)),
             open: Mutex::default(),
+            requests: Mutex::default(),
+            requested: Condvar::new(),
             stopped: Mutex::new(false),
         });
         let accepting = Arc::clone(&shared);
@@ -579,8 +617,21 @@ impl Served {
         Config::new(self.address.clone())
     }
 
-    /// Ends all connections, as a killed process does, and goes on listening.
-    pub(crate) fn cut(&self) {
+    /// Connections accepted so far.
+    pub(crate) fn connections(&self) -> usize {
+        self.shared.open.lock().len()
+    }
+
+    /// Waits until so many requests have come.
+    pub(crate) fn wait_for_requests(&self, wanted: usize) {
+        let mut requests = self.shared.requests.lock();
+        while *requests < wanted {
+            self.shared.requested.wait(&mut requests);
+        }
+    }
+
+    /// Ends all connections, as a killed process does.
+    fn cut(&self) {
         for stream in self.shared.open.lock().drain(..) {
             stream.shutdown(Shutdown::Both).ok();
         }
@@ -646,6 +697,8 @@ fn serve(mut stream: &TcpStream, shared: &Shared) -> io::Result<()> {
         }
         let id = frame.id;
         let request = Request::from_frame(frame).unwrap();
+        *shared.requests.lock() += 1;
+        shared.requested.notify_all();
         match mode() {
             Mode::Serve | Mode::FrozenHello => {
                 // Pings may come at any time.

@@ -41,3 +41,5 @@ pub use snowskin_node::{Config as NodeConfig, Master as NodeMaster, Metrics as N
 mod client_test;
 #[cfg(test)]
 mod fake;
+#[cfg(test)]
+mod shape_test;

@@ -116,3 +116,6 @@ fn broke(peer: &str, what: &str, error: &std::io::Error) -> Failure {
     )
     .with_peer(peer)
 }
+
+#[cfg(test)]
+mod control_test;
