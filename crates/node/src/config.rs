@@ -4,6 +4,7 @@ use snowskin_memory::error::MemoryError;
 use snowskin_memory::limits::LimitError;
 use snowskin_proto::hello::Token;
 use snowskin_runtime::net::{DialError, ListenError};
+use snowskin_runtime::spawn::Cancel;
 use snowskin_store::ConfigError;
 use snowskin_types::error::Failure;
 use snowskin_types::limits;
@@ -105,6 +106,8 @@ pub struct Config {
     pub pin_deadline: Millis,
     /// The start fails when no master has registered the node by then.
     pub ready_timeout: Duration,
+    /// Cancelled to have the start end soon, for example on a signal.
+    pub abandon: Cancel,
     /// Population of the segment.
     pub population: Population,
     /// Threads of the data server; 0: as the machine has processors, 2 to 8.
@@ -129,6 +132,7 @@ impl Config {
             eviction_ratio: None,
             pin_deadline: limits::PIN_DEADLINE,
             ready_timeout: Duration::from_secs(20),
+            abandon: Cancel::new(),
             population: Population::Ahead,
             data_threads: 0,
         }
@@ -197,6 +201,9 @@ pub enum StartError {
         /// How long.
         waited: Duration,
     },
+    /// The caller asked the start to end.
+    #[error("the start was abandoned")]
+    Abandoned,
     /// A thread or the event loop could not be made.
     #[error("cannot {verb}: {source}")]
     System {

@@ -1,5 +1,6 @@
 //! The node as the data server sees it.
 
+use crate::config::Verify;
 use crate::engine::Engine;
 use crate::guard::{ReadPin, Started, Tell, WriteGuard};
 use snowskin_memory::segment::Segment;
@@ -17,6 +18,7 @@ use tokio::sync::oneshot;
 #[derive(Debug)]
 pub(crate) struct NodeEndpoint {
     pub(crate) engine: Arc<Engine>,
+    pub(crate) verify: Verify,
 }
 
 impl Endpoint for NodeEndpoint {
@@ -25,6 +27,10 @@ impl Endpoint for NodeEndpoint {
 
     fn segment(&self) -> &Segment {
         self.engine.memory().segment()
+    }
+
+    fn verifies_writes(&self) -> bool {
+        self.verify == Verify::Writes
     }
 
     async fn write_start(&self, request: WriteRequest) -> WriteStart<WriteGuard> {

@@ -438,18 +438,17 @@ impl Engine {
         self.inner.lock().store.refusal().cloned()
     }
 
-    /// Waits on the calling thread until there is a session; false at the deadline, or as soon as
-    /// `stop` says so. [`Engine::wake_waiting`] has it look again.
+    /// Waits on the calling thread until there is a session; false at the deadline, or when `stop`
+    /// says so. [`Engine::wake_waiting`] has it look at once.
     pub(crate) fn wait_registered(&self, deadline: Instant, stop: impl Fn() -> bool) -> bool {
         let mut inner = self.inner.lock();
         while inner.session.is_none() && !stop() {
-            if self
-                .session_changed
-                .wait_until(&mut inner, deadline)
-                .timed_out()
-            {
+            let now = Instant::now();
+            if now >= deadline {
                 break;
             }
+            let look = deadline.min(now + TICK.duration());
+            self.session_changed.wait_until(&mut inner, look);
         }
         inner.session.is_some()
     }

@@ -19,7 +19,7 @@ use snowskin_runtime::{net, rng};
 use snowskin_store::{Store, arena};
 use snowskin_transfer::tcp::server::{Server, ServerOptions};
 use snowskin_types::id::{ClusterId, Epoch, NodeId, Session};
-use snowskin_types::limits::NODE_CONNECTIONS_MAX;
+use snowskin_types::limits::{CONNECT_TIMEOUT, NODE_CONNECTIONS_MAX};
 use snowskin_types::object::Place;
 use std::net::{SocketAddr, TcpListener};
 use std::ops::ControlFlow;
@@ -121,7 +121,13 @@ impl Node {
             Master::InProcess(master) => Peer::Local(Arc::clone(master)),
         };
         running.keep_session(peer, Arc::clone(&attempts))?;
-        if !engine.wait_registered(deadline, || attempts.given_up()) {
+        let abandon = &config.abandon;
+        let registered =
+            engine.wait_registered(deadline, || attempts.given_up() || abandon.is_cancelled());
+        if !registered {
+            if abandon.is_cancelled() {
+                return Err(StartError::Abandoned);
+            }
             return Err(not_registered(&config.master, &attempts, start.elapsed()));
         }
         if let Some(server) = &running.server {
@@ -226,12 +232,15 @@ fn advertised(
     loop {
         tries += 1;
         let left = deadline.saturating_duration_since(Instant::now());
+        if config.abandon.is_cancelled() {
+            return Err(StartError::Abandoned);
+        }
         let found = address::advertised(
             config.advertise.as_deref(),
             &config.data_address,
             listening,
             master,
-            left,
+            left.min(CONNECT_TIMEOUT.duration()),
         );
         match found {
             Err(StartError::Unreachable { last, .. }) => {
@@ -434,6 +443,7 @@ impl Running {
         let greeting = self.greeting(config);
         let endpoint = NodeEndpoint {
             engine: Arc::clone(&self.handle.engine),
+            verify: config.verify,
         };
         let options = ServerOptions {
             connections_max,

@@ -7,16 +7,21 @@ use script::{
     write_request,
 };
 use snowskin_memory::slices::{SourceSlices, TargetSlices};
-use snowskin_node::{Node, Running};
+use snowskin_node::{Config, Node, Running, Verify};
 use snowskin_proto::frame::Kind;
+use snowskin_proto::hello::{Greeting, Role};
 use snowskin_proto::message::ReadFailed;
 use snowskin_proto::{ReadHead, WriteDone};
 use snowskin_runtime::clock::{Clock, SystemClock};
 use snowskin_store::effect::Counter;
+use snowskin_transfer::tcp::client::{TcpOptions, TcpTransport};
+use snowskin_transfer::transport::{Movement, Operation, ReadFrom, Transport, WriteTo};
 use snowskin_types::access::ReadRequest;
 use snowskin_types::limits::PIECE_BYTES;
 use snowskin_types::link::{NodeItem, ToNode};
-use snowskin_types::{Code, Epoch, Failure, Millis};
+use snowskin_types::object::Place;
+use snowskin_types::{Code, Epoch, Failure, Millis, NodeId};
+use std::sync::Arc;
 
 fn start() -> (ScriptedMaster, Running) {
     let master = ScriptedMaster::start(Script::default());
@@ -259,4 +264,89 @@ fn a_reported_replica_is_checked_on_its_own_thread_and_told_again() {
     });
     master.item(|item| matches!(item, NodeItem::Publish { .. }));
     assert_eq!(node.metrics().store_counter(Counter::ScrubBad), 0);
+}
+
+#[test]
+fn without_verification_readers_find_what_a_writer_did_wrong() {
+    let master = ScriptedMaster::start(Script::default());
+    let node = Node::start(Config {
+        verify: Verify::Off,
+        ..config(&master)
+    })
+    .unwrap();
+    let data = bytes(300_000, 12);
+    let mut wrong = data.clone();
+    wrong[0] ^= 1;
+    let mut peer = Data::open(node.data_address().unwrap());
+    peer.send(1, &write_request(node.epoch(), "k", 1, &data));
+    peer.payload(1, &wrong);
+    let WriteDone(result) = peer.message();
+    result.unwrap();
+    let request = read_request(node.epoch(), "k", 1);
+    let failure = get(&node, &request, data.len()).unwrap_err();
+    assert_eq!(failure.code, Code::ChecksumMismatch);
+    // The node checks its own bytes then, and asks to let them go as damaged.
+    master.item(|item| matches!(item, NodeItem::Retract { bad: true, .. }));
+    until("it is gone", || {
+        get(&node, &request, data.len()).is_err_and(|f| f.code == Code::ReplicaGone)
+    });
+    let metrics = node.metrics();
+    assert_eq!(metrics.store_counter(Counter::ScrubBad), 1);
+    assert_eq!(metrics.counter("damage_found"), Some(1));
+}
+
+#[test]
+fn many_peers_move_bytes_at_once_and_leave_nothing_under_way() {
+    let (_master, node) = start();
+    let threads: Vec<_> = (0..6u64)
+        .map(|peer| {
+            let (address, epoch) = (node.data_address().unwrap(), node.epoch());
+            std::thread::spawn(move || {
+                let greeting = Greeting::new(Role::Client, 100 + peer);
+                let clock = Arc::new(SystemClock);
+                let transport = TcpTransport::new(greeting, TcpOptions::default(), clock).unwrap();
+                let place = Place {
+                    node: NodeId::from_address(&address.to_string()),
+                    epoch,
+                    address: address.to_string().into(),
+                };
+                for round in 0..40u64 {
+                    let n = 1 + peer * 1000 + round;
+                    let data = bytes(1 + (n as usize * 7919) % 200_000, n);
+                    let key = format!("k{n}");
+                    let request = write_request(epoch, &key, n, &data);
+                    let mut got = vec![0; data.len()];
+                    let movement = Movement::Write {
+                        to: WriteTo::Object(request),
+                        source: SourceSlices::of(&data),
+                    };
+                    let mut one = transport.batch();
+                    one.submit(Operation::new(place.clone(), movement, soon()));
+                    one.wait(soon(), &mut Vec::new());
+                    let movement = Movement::Read {
+                        from: ReadFrom::Object(read_request(epoch, &key, n)),
+                        target: TargetSlices::of(&mut got),
+                    };
+                    let mut ends = Vec::new();
+                    one.submit(Operation::new(place.clone(), movement, soon()));
+                    one.wait(soon(), &mut ends);
+                    let result = ends.pop().unwrap().result;
+                    drop((ends, one));
+                    assert_eq!(result.unwrap().bytes, data.len() as u64);
+                    assert_eq!(got, data);
+                }
+            })
+        })
+        .collect();
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    until("all reads unpin", || node.metrics().reads_under_way == 0);
+    let metrics = node.metrics();
+    assert_eq!(metrics.writes_under_way, 0);
+    assert_eq!(metrics.store_counter(Counter::WritesAcked), 240);
+    until("all connections close", || {
+        node.metrics().counter("connections") == Some(0)
+    });
+    node.shutdown().unwrap();
 }

@@ -288,3 +288,21 @@ fn shutdown_joins_everything_while_others_wait() {
         .unwrap_err();
     assert_eq!(failure.code, Code::UnavailableInStatus);
 }
+
+#[test]
+fn an_abandoned_start_ends_soon() {
+    let port = TcpListener::bind("127.0.0.1:0").unwrap();
+    let dead = port.local_addr().unwrap().to_string();
+    drop(port);
+    let config = Config {
+        ready_timeout: Duration::from_secs(60),
+        ..Config::new(Master::Remote(dead), 1 << 20)
+    };
+    let abandon = config.abandon.clone();
+    let starting = std::thread::spawn(|| Node::start(config));
+    abandon.cancel();
+    let begun = Instant::now();
+    let error = starting.join().unwrap().unwrap_err();
+    assert!(matches!(error, StartError::Abandoned), "{error:?}");
+    assert!(begun.elapsed() < Duration::from_secs(4));
+}

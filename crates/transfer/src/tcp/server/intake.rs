@@ -365,6 +365,7 @@ impl<'c, E: Endpoint> Intake<'c, E> {
                 }
                 continue;
             }
+            let before = self.inlet.payload_left();
             let took = self.inlet.payload(
                 target,
                 |run| {
@@ -376,9 +377,11 @@ impl<'c, E: Endpoint> Intake<'c, E> {
             );
             match took {
                 Ok(0) => return Err(ConnectionError::Closed),
-                Ok(bytes) => {
-                    add(&self.shared.counters.bytes_in, bytes as u64);
-                    since_yield += bytes as u64;
+                Ok(_) => {
+                    // What was read behind the payload is not payload.
+                    let bytes = before - self.inlet.payload_left();
+                    add(&self.shared.counters.bytes_in, bytes);
+                    since_yield += bytes;
                     if since_yield >= YIELD_BYTES {
                         since_yield = 0;
                         tokio::task::yield_now().await;
