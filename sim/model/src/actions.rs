@@ -40,6 +40,8 @@ pub enum Action {
     EndSession(NodeIx),
     /// The node closes its inventory.
     SendInventoryEnd(NodeIx),
+    /// The master gives a returned node its serving lease back.
+    Release(NodeIx),
     /// The master takes a node's mark off.
     CleanMark(NodeIx),
     /// The node's serving lease ends on its own clock, before the master may count on it.
@@ -130,8 +132,11 @@ impl Config {
         ALL_NODES.iter().all(|&node| {
             let peer = &state.master.peers[ix(node)];
             let owes = state.master.retire.any(|o| o.node == node && o.key == key);
-            let reachable = peer.session != 0;
-            let waits_for = reachable || (self.has(Rule::WaitServingLease) && peer.may_serve);
+            let waits_for = if self.has(Rule::WaitServingLease) {
+                peer.may_serve
+            } else {
+                peer.session != 0
+            };
             let owner_done = !(owes && waits_for);
             let told = peer.listed || !peer.may_serve || !wait_unlisted;
             owner_done && told
@@ -180,7 +185,7 @@ impl Config {
             Msg::Read { claim, .. } => {
                 let own = &state.nodes[ix(claim.node)];
                 let waits = self.has(Rule::UnconfirmedWaits)
-                    && self.has(Rule::LapseNeedsConfirm)
+                    && self.confirm
                     && own.serving
                     && own.epoch == claim.epoch
                     && own.find(claim.key, claim.version).is_some_and(|i| {
@@ -248,17 +253,17 @@ impl Config {
         if budget.node_crash > 0 && !own.entries.is_empty() {
             out.push(Action::Crash(node));
         }
-        let lapsed = self.has(Rule::ServingLease) && !own.serving;
+        let lapsed = self.has(Rule::ServingLease) && !own.serving && !peer.withheld;
         if own.term <= state.master.term && (!registered || lapsed) {
             out.push(Action::Register(node));
         }
         if peer.session != 0 && (budget.session > 0 || !registered) {
             out.push(Action::EndSession(node));
         }
-        if self.has(Rule::ServingLease) && own.serving && budget.session > 0 {
+        if self.has(Rule::ServingLease) && own.serving && (budget.session > 0 || peer.withheld) {
             out.push(Action::NodeLapse(node));
         }
-        if peer.may_serve && peer.session == 0 {
+        if peer.may_serve && (peer.session == 0 || peer.withheld) {
             out.push(Action::MasterLapse(node));
         }
         if state
@@ -279,6 +284,10 @@ impl Config {
             out.push(Action::SendInventoryEnd(node));
         }
         let owes = state.master.retire.any(|o| o.node == node);
+        let told = peer.inventoried || state.marks[ix(node)] == 0;
+        if peer.withheld && registered && told && !owes {
+            out.push(Action::Release(node));
+        }
         if state.marks[ix(node)] != 0 && registered && peer.inventoried && !owes {
             out.push(Action::CleanMark(node));
         }

@@ -30,6 +30,7 @@ impl Config {
             inventoried: true,
             listed: true,
             may_serve: true,
+            withheld: false,
         };
         State {
             master: Master {
@@ -104,9 +105,16 @@ impl Config {
             Action::Register(node) => self.register(s, node),
             Action::EndSession(node) => self.end_session(s, node),
             Action::SendInventoryEnd(node) => self.send_inventory_end(s, node),
+            Action::Release(node) => {
+                s.nodes[ix(node)].serving = true;
+                s.master.peers[ix(node)].may_serve = true;
+                s.master.peers[ix(node)].withheld = false;
+            }
             Action::CleanMark(node) => s.marks[ix(node)] = 0,
             Action::NodeLapse(node) => {
-                s.budget.session -= 1;
+                if !s.master.peers[ix(node)].withheld {
+                    s.budget.session -= 1;
+                }
                 self.node_lapse(s, node);
             }
             Action::MasterLapse(node) => {
@@ -158,7 +166,7 @@ impl Config {
             }
             Action::RemoveDone => {
                 if let Some((key, newest)) = s.master.removing.take() {
-                    self.mark_absent(s);
+                    self.mark_absent(s, key);
                     s.removed[ix(key)] = s.removed[ix(key)].max(newest);
                     self.forget_settled(s, key);
                 }
@@ -285,7 +293,6 @@ impl Config {
         own.session += 1;
         own.seq = 0;
         own.term = term;
-        own.serving = true;
         if !self.has(Rule::SessionNotEpoch) {
             own.epoch += 1;
         }
@@ -294,8 +301,7 @@ impl Config {
                 entry.stage = Stage::Committed;
             }
             entry.seq = 0;
-            let unconfirm =
-                self.has(Rule::LapseNeedsConfirm) && self.has(Rule::UnconfirmAtRegister);
+            let unconfirm = self.confirm && self.has(Rule::UnconfirmAtRegister);
             entry.confirmed &= !(lapsed && unconfirm);
         }
         let empty = own.entries.is_empty();
@@ -307,17 +313,22 @@ impl Config {
         peer.epoch = epoch;
         peer.inventoried = false;
         peer.listed &= same_life && self.has(Rule::ClaimsSurvive);
-        peer.may_serve = true;
+        if !same_life && self.has(Rule::SessionNotEpoch) {
+            // The process that served before is dead.
+            peer.may_serve = false;
+        }
         if !same_life && self.has(Rule::EpochDropsOwed) {
             s.master.placed.retain(|o| o.node != node);
             s.master.retire.retain(|o| o.node != node);
         }
-        self.session_gone(s, node, |c| c.epoch == epoch);
-        if lapsed && self.has(Rule::LapseHides) {
-            for claim in s.master.claims.take_where(|c| c.node == node) {
-                s.master.hidden.insert(claim);
-            }
+        let owes = s.master.retire.any(|o| o.node == node);
+        let withheld = self.has(Rule::LeaseWithheld) && (owes || s.marks[n] != 0);
+        s.master.peers[n].withheld = withheld;
+        if !withheld {
+            s.nodes[n].serving = true;
+            s.master.peers[n].may_serve = true;
         }
+        self.session_gone(s, node, |c| c.epoch == epoch);
         if empty {
             // Nothing to list; the messages would only multiply the states.
             s.master.claims.retain(|c| c.node != node);
@@ -388,7 +399,7 @@ impl Config {
     fn node_lapse(&self, s: &mut State, node: NodeIx) {
         let own = &mut s.nodes[ix(node)];
         own.serving = false;
-        if self.has(Rule::LapseNeedsConfirm) {
+        if self.confirm {
             for entry in &mut own.entries {
                 entry.confirmed = false;
             }
@@ -413,7 +424,9 @@ impl Config {
         }
         let mut next = fresh_master(s.master.term + 1, s.nonce);
         next.grace = true;
-        for peer in &mut next.peers {
+        // Nodes and their epochs are known durably.
+        for (peer, former) in next.peers.iter_mut().zip(&s.master.peers) {
+            peer.epoch = former.epoch;
             peer.may_serve = self.has(Rule::RestartAssumesServing);
         }
         s.master = next;
@@ -458,7 +471,8 @@ impl Config {
         s.budget.read -= 1;
         if let Reader::Holding(claim) = s.reader {
             let (k, v) = (ix(claim.key), claim.version);
-            let late = v <= s.removed[k] || v < s.acked[k] || v < s.seen[k];
+            let replaced = self.puts_replace && (v < s.acked[k] || v < s.seen[k]);
+            let late = v <= s.removed[k] || replaced;
             s.net.insert(Msg::Read {
                 nonce: s.nonce,
                 claim,
@@ -513,14 +527,17 @@ impl Config {
         }
     }
 
-    /// Writes the durable mark of every node that is away or was not listed in this term.
-    pub(crate) fn mark_absent(&self, s: &mut State) {
+    /// Writes the durable mark of every owner that is away, and of every node that may be one
+    /// because it was not listed in this term.
+    pub(crate) fn mark_absent(&self, s: &mut State, key: Key) {
         if !self.has(Rule::MarkAbsent) {
             return;
         }
         for n in 0..NODES {
             let peer = &s.master.peers[n];
-            if (peer.session == 0 || !peer.listed) && s.marks[n] == 0 {
+            let owes = s.master.retire.any(|o| ix(o.node) == n && o.key == key);
+            let away = peer.session == 0 || !peer.may_serve;
+            if ((owes && away) || !peer.listed) && s.marks[n] == 0 {
                 s.marks[n] = s.master.term;
             }
         }
@@ -564,6 +581,7 @@ fn fresh_master(term: u8, grace_nonce: u8) -> Master {
         inventoried: false,
         listed: false,
         may_serve: false,
+        withheld: false,
     };
     Master {
         term,

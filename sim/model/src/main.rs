@@ -15,9 +15,9 @@ usage: snowskin-model check                 the design over the standard runs; f
        snowskin-model wide                  the design over the long runs
        snowskin-model one [name=value ...]  one run; rules are switched with rule=0
        snowskin-model list                  names of rules and options
-options of one: keys replicas ssd long_grace | drop dup retry node_crash master_crash session
+options of one: keys replicas ssd long_grace confirm puts_replace reduce | drop dup retry node_crash master_crash session
                 put remove forced locate read evict report | max=MILLIONS depth=STEPS walk=SECONDS
-examples: one master_crash=1 forced=1        one lapse_needs_confirm=0 session=1 forced=1";
+examples: one master_crash=1 forced=1        one lease_withheld=0 session=1 forced=1";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();

@@ -146,7 +146,7 @@ fn drain_rank(action: &Action, away: Option<NodeIx>) -> Option<u8> {
         Action::SendRetire(_) => 7,
         Action::SendInventoryEnd(_) => 8,
         Action::Send(..) => 9,
-        Action::RemoveDone | Action::Commit(_) | Action::CleanMark(_) => 10,
+        Action::RemoveDone | Action::Commit(_) | Action::CleanMark(_) | Action::Release(_) => 10,
         Action::Evict(n, _) if away != Some(*n) => 11,
         _ => return None,
     };

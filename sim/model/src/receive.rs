@@ -211,7 +211,7 @@ impl Config {
             Verdict::Admitted => {
                 if self.put_settled(s, key) {
                     if !acked {
-                        self.mark_absent(s);
+                        self.mark_absent(s, key);
                     }
                     s.net.insert(answer(true));
                 }
@@ -442,7 +442,7 @@ impl Config {
             e.key == key
                 && (e.version == version || !self.has(Rule::VersionInRead))
                 && !matches!(e.stage, Stage::Filling | Stage::Retracted)
-                && (e.confirmed || !self.has(Rule::LapseNeedsConfirm))
+                && (e.confirmed || !self.confirm)
         });
         match found {
             Some(entry) if right_life && serving => {

@@ -16,15 +16,12 @@ impl Config {
             Rule::SessionChecked,
             Rule::AnswersChecked,
             Rule::RetiredNumbered,
-            Rule::LeaseFromSend,
-            Rule::EpochInWrite,
-            Rule::WriteOfTerm,
         ];
-        if !rests_on.into_iter().all(|rule| self.has(rule)) {
+        if !self.reduce || !rests_on.into_iter().all(|rule| self.has(rule)) {
             return;
         }
         let mut net = std::mem::take(&mut s.net);
-        net.retain(|msg| !ignored_for_ever(s, msg));
+        net.retain(|msg| !self.ignored_for_ever(s, msg));
         s.net = net;
         for node in ALL_NODES {
             forget_useless_refusals(s, node);
@@ -38,55 +35,57 @@ impl Config {
             s.master.removed_at = Default::default();
         }
     }
-}
 
-/// Sessions, terms and numbers only grow, so what is outdated now stays so.
-fn ignored_for_ever(s: &State, msg: &Msg) -> bool {
-    match msg {
-        Msg::Publish { at, .. }
-        | Msg::Retract { at, .. }
-        | Msg::InventoryEnd { at, .. }
-        | Msg::Retired { at, .. } => {
-            let peer = &s.master.peers[ix(at.node)];
-            at.term != s.master.term || at.session != peer.session || at.seq <= peer.seq
+    /// Sessions, terms and numbers only grow, so what is outdated now stays so.
+    fn ignored_for_ever(&self, s: &State, msg: &Msg) -> bool {
+        match msg {
+            Msg::Publish { at, .. }
+            | Msg::Retract { at, .. }
+            | Msg::InventoryEnd { at, .. }
+            | Msg::Retired { at, .. } => {
+                let peer = &s.master.peers[ix(at.node)];
+                at.term != s.master.term || at.session != peer.session || at.seq <= peer.seq
+            }
+            Msg::PublishAck {
+                at, key, version, ..
+            }
+            | Msg::RetractAck {
+                at, key, version, ..
+            } => {
+                let own = &s.nodes[ix(at.node)];
+                let awaited = own.find(*key, *version).is_some_and(|i| {
+                    let entry = &own.entries[i];
+                    let asks = matches!(
+                        entry.stage,
+                        Stage::Publishing | Stage::Retracting | Stage::Filling
+                    );
+                    asks && entry.seq == at.seq
+                });
+                at.term != own.term || at.session != own.session || !awaited
+            }
+            Msg::Freed {
+                node,
+                term,
+                session,
+                ..
+            } => *term != s.master.term || *session != s.master.peers[ix(*node)].session,
+            Msg::Retire { node, term, .. } => {
+                *term != s.master.term || *term < s.nodes[ix(*node)].term
+            }
+            Msg::Write {
+                node,
+                epoch,
+                key,
+                version,
+            } => {
+                let own = &s.nodes[ix(*node)];
+                (*epoch != own.epoch && self.has(Rule::EpochInWrite))
+                    || own.retired.contains(&(*key, *version))
+                    || (version / TERM_SPAN < own.term && self.has(Rule::WriteOfTerm))
+            }
+            Msg::Location { nonce, .. } => *nonce != s.nonce || s.reader != Reader::Waiting,
+            Msg::Read { .. } | Msg::Report { .. } => false,
         }
-        Msg::PublishAck {
-            at, key, version, ..
-        }
-        | Msg::RetractAck {
-            at, key, version, ..
-        } => {
-            let own = &s.nodes[ix(at.node)];
-            let awaited = own.find(*key, *version).is_some_and(|i| {
-                let entry = &own.entries[i];
-                let asks = matches!(
-                    entry.stage,
-                    Stage::Publishing | Stage::Retracting | Stage::Filling
-                );
-                asks && entry.seq == at.seq
-            });
-            at.term != own.term || at.session != own.session || !awaited
-        }
-        Msg::Freed {
-            node,
-            term,
-            session,
-            ..
-        } => *term != s.master.term || *session != s.master.peers[ix(*node)].session,
-        Msg::Retire { node, term, .. } => *term != s.master.term || *term < s.nodes[ix(*node)].term,
-        Msg::Write {
-            node,
-            epoch,
-            key,
-            version,
-        } => {
-            let own = &s.nodes[ix(*node)];
-            *epoch != own.epoch
-                || own.retired.contains(&(*key, *version))
-                || version / TERM_SPAN < own.term
-        }
-        Msg::Location { nonce, .. } => *nonce != s.nonce || s.reader != Reader::Waiting,
-        Msg::Read { .. } | Msg::Report { .. } => false,
     }
 }
 

@@ -89,14 +89,13 @@ pub enum Rule {
     WaitServingLease,
     /// A new master assumes that every known node may still be serving.
     RestartAssumesServing,
-    /// After its serving lease lapsed a node serves a version only once it was confirmed again.
-    LapseNeedsConfirm,
-    /// Registration after a lapse unconfirms everything held, also what came meanwhile.
+    /// A node that registers with orders to retire, or a mark, gets its serving lease only after it
+    /// has carried them out (and, with a mark, told its inventory).
+    LeaseWithheld,
+    /// With `confirm`: registration after a lapse unconfirms what came meanwhile, too.
     UnconfirmAtRegister,
-    /// A read of a version that is not confirmed yet waits for the confirmation.
+    /// With `confirm`: a read of an unconfirmed version waits for the confirmation.
     UnconfirmedWaits,
-    /// Claims of a node that registers after a lapse are not located until confirmed.
-    LapseHides,
     /// A remove waits for every serving node whose inventory is not complete.
     RemoveWaitsUnlisted,
     /// So does the answer to a put or replace.
@@ -118,7 +117,7 @@ pub enum Rule {
 }
 
 /// All rules, in the order of their declaration.
-pub const ALL_RULES: [(Rule, &str); 55] = [
+pub const ALL_RULES: [(Rule, &str); 54] = [
     (Rule::CommitFirst, "commit_first"),
     (Rule::NoRollback, "no_rollback"),
     (Rule::RetractFirst, "retract_first"),
@@ -161,10 +160,9 @@ pub const ALL_RULES: [(Rule, &str); 55] = [
     (Rule::ServingFromSend, "serving_from_send"),
     (Rule::WaitServingLease, "wait_serving_lease"),
     (Rule::RestartAssumesServing, "restart_assumes_serving"),
-    (Rule::LapseNeedsConfirm, "lapse_needs_confirm"),
+    (Rule::LeaseWithheld, "lease_withheld"),
     (Rule::UnconfirmAtRegister, "unconfirm_at_register"),
     (Rule::UnconfirmedWaits, "unconfirmed_waits"),
-    (Rule::LapseHides, "lapse_hides"),
     (Rule::RemoveWaitsUnlisted, "remove_waits_unlisted"),
     (Rule::PutWaitsUnlisted, "put_waits_unlisted"),
     (Rule::ClaimsSurvive, "claims_survive"),
@@ -223,6 +221,13 @@ pub struct Config {
     pub ssd: bool,
     /// Leases of a former master are promises too, and the grace outlasts them.
     pub long_grace: bool,
+    /// The other way to let a node return: after a lapse it serves a version only once the master
+    /// has confirmed it again.
+    pub confirm: bool,
+    /// 'No stale read' covers versions replaced by a put, not only removed ones.
+    pub puts_replace: bool,
+    /// Takes out of each state what can never matter again; off only to check that.
+    pub reduce: bool,
     pub budget: Budget,
 }
 
@@ -235,6 +240,9 @@ impl Config {
             replicas: 1,
             ssd: false,
             long_grace: false,
+            confirm: false,
+            puts_replace: true,
+            reduce: true,
             budget: Budget {
                 put: 1,
                 locate: 1,
@@ -273,6 +281,9 @@ impl Config {
             "keys" => self.keys = between(1, 2)?,
             "replicas" => self.replicas = between(1, 2)?,
             "ssd" => self.ssd = number != 0,
+            "confirm" => self.confirm = number != 0,
+            "puts_replace" => self.puts_replace = number != 0,
+            "reduce" => self.reduce = number != 0,
             "long_grace" => self.long_grace = number != 0,
             "drop" => budget.drop = number,
             "dup" => budget.dup = number,

@@ -213,7 +213,7 @@ pub struct Peer {
     pub session: u8,
     /// Last number applied in that session.
     pub seq: u8,
-    /// Epoch at its last registration in this term; zero before.
+    /// Epoch at its last registration; durable.
     pub epoch: u8,
     /// The inventory of this session is complete.
     pub inventoried: bool,
@@ -221,6 +221,8 @@ pub struct Peer {
     pub listed: bool,
     /// Its serving lease may still run.
     pub may_serve: bool,
+    /// Its serving lease is not renewed before it has carried out its orders.
+    pub withheld: bool,
 }
 
 /// The master: all of it is lost in a restart.

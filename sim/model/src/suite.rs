@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::sync_channel;
 
 use crate::explore::{Bounds, Outcome, breadth_first};
+use crate::properties::{P1, P2, P3, P4, P5, P8};
 use crate::rules::{ALL_RULES, Config, Rule};
 
 /// Seed of random walks, so that a walk can be repeated.
@@ -53,19 +54,38 @@ const fn full(settings: &'static str) -> Run {
     }
 }
 
+const fn breaks(rule: Rule, settings: &'static str, property: &'static str) -> Dropped {
+    Dropped {
+        rule,
+        settings,
+        expected: Expected::Breaks(property),
+    }
+}
+
+const fn idle(rule: Rule, settings: &'static str, why: &'static str) -> Dropped {
+    Dropped {
+        rule,
+        settings,
+        expected: Expected::Nothing(why),
+    }
+}
+
 /// Explored to the end, in less than three minutes on two cores.
 pub const STANDARD: &[Run] = &[
+    full("node_crash=1 master_crash=1 ssd=1 forced=1 locate=2"),
     full("replicas=2 session=1 forced=1"),
     full("session=1 master_crash=1 forced=1"),
+    full("session=1 forced=1 drop=1 locate=2 read=2"),
+    full("master_crash=1 forced=1 locate=2 read=2"),
     full("master_crash=1 put=2 evict=1"),
     full("node_crash=1 session=1 put=2"),
     full("session=2 forced=1 drop=1"),
     full("master_crash=2 forced=1"),
     full("master_crash=1 put=2"),
-    full("node_crash=1 master_crash=1 ssd=1 forced=1"),
     full("session=1 put=2 evict=1"),
     full("session=1 master_crash=1 evict=1"),
     full("node_crash=1 put=2 ssd=1"),
+    full("node_crash=1 ssd=1 forced=1 locate=2 read=2"),
     full("dup=1 retry=1 session=1 forced=1"),
     full("session=1 report=1 forced=1 drop=1"),
     full("master_crash=1 report=1 remove=1"),
@@ -76,14 +96,171 @@ pub const STANDARD: &[Run] = &[
     full("long_grace=1 master_crash=1 evict=1 remove=1"),
 ];
 
-/// Longer runs; the last ones are cut.
+/// Longer runs, up to an hour; those at the end are cut.
 pub const WIDE: &[Run] = &[
     full("session=1 master_crash=1 put=2"),
     full("replicas=2 master_crash=1 forced=1"),
+    full("master_crash=1 put=2 forced=1"),
+    full("node_crash=1 master_crash=1 ssd=1 forced=1 drop=1"),
+    full("master_crash=2 session=1 forced=1"),
+    full("master_crash=2 node_crash=1 ssd=1 forced=1"),
+    full("replicas=2 session=1 forced=1 drop=1"),
+    full("keys=2 put=2 session=1 forced=1"),
+    full("session=1 node_crash=1 ssd=1 put=2 forced=1"),
+    full("long_grace=1 master_crash=1 session=1 put=2"),
+    full("master_crash=2 put=2 forced=1"),
+    full("node_crash=1 master_crash=1 put=2 ssd=1"),
+    full("session=1 master_crash=1 forced=1 evict=1 drop=1 locate=2 read=2"),
 ];
 
+const PROMISED_FOR_A_TERM: &str =
+    "leases are promised within a term only; see the same rule under long_grace";
+
 /// Each rule, dropped where it is needed.
-pub const DROPPED: &[Dropped] = &[];
+pub const DROPPED: &[Dropped] = &[
+    breaks(Rule::CommitFirst, "session=1 forced=1", P2),
+    breaks(Rule::NoRollback, "session=1 forced=1", P2),
+    breaks(Rule::RetractFirst, "master_crash=1 evict=1 drop=1", P2),
+    breaks(Rule::Numbered, "master_crash=1 forced=1", P2),
+    breaks(Rule::FreshNumber, "session=1 put=2", P5),
+    breaks(Rule::SessionChecked, "node_crash=1 put=2 ssd=1", P2),
+    breaks(Rule::AnswersChecked, "session=1 put=2", P8),
+    breaks(Rule::VersionInRead, "node_crash=1 put=2 ssd=1", P1),
+    breaks(Rule::Pins, "node_crash=1 ssd=1 forced=1", P1),
+    breaks(Rule::LeaseFromSend, "session=1 forced=1", P4),
+    breaks(Rule::PlainRemoveRefused, "evict=1 remove=1", P4),
+    breaks(Rule::RemoveAsksOwners, "session=1 forced=1", P8),
+    breaks(Rule::ReplaceAsksOwners, "session=1 put=2", P8),
+    breaks(Rule::Floor, "master_crash=1 forced=1", P3),
+    breaks(Rule::RemoveTakesVersion, "master_crash=1 forced=1", P3),
+    breaks(Rule::LastRemembered, "node_crash=1 put=2 ssd=1", P2),
+    breaks(
+        Rule::MarkAbsent,
+        "node_crash=1 master_crash=1 ssd=1 forced=1",
+        P3,
+    ),
+    breaks(Rule::GrantedIsOwed, "master_crash=1 evict=1 remove=1", P3),
+    breaks(Rule::PlacedIsOwner, "master_crash=1 forced=1", P8),
+    breaks(Rule::OneShotFreed, "session=1 evict=1 dup=1 forced=1", P8),
+    breaks(Rule::OneShotRetired, "master_crash=1 put=2", P5),
+    breaks(Rule::SessionNotEpoch, "session=1 forced=1", P4),
+    breaks(Rule::LeasesOutliveSession, "session=1 evict=1", P4),
+    breaks(Rule::SessionEndFreesNothing, "session=1 evict=1", P4),
+    breaks(Rule::OldMasterSilent, "master_crash=1 forced=1", P3),
+    breaks(
+        Rule::ReportHides,
+        "session=1 report=1 forced=1 locate=2",
+        P8,
+    ),
+    breaks(
+        Rule::ReportHides,
+        "master_crash=1 report=1 remove=1 locate=2",
+        P3,
+    ),
+    breaks(Rule::WriteOfTerm, "master_crash=1 put=2 forced=1", P3),
+    breaks(
+        Rule::EpochInWrite,
+        "node_crash=1 evict=1 dup=1 forced=1 master_crash=1",
+        P3,
+    ),
+    breaks(Rule::RetiredNumbered, "master_crash=1 forced=1", P2),
+    breaks(Rule::RefusalIsOwed, "master_crash=1 forced=1 drop=1", P3),
+    breaks(Rule::ServingLease, "session=1 forced=1", P8),
+    breaks(Rule::ServingFromSend, "session=1 forced=1", P8),
+    breaks(Rule::WaitServingLease, "session=1 forced=1", P8),
+    breaks(Rule::RestartAssumesServing, "master_crash=1 forced=1", P8),
+    breaks(Rule::LeaseWithheld, "session=1 forced=1", P8),
+    breaks(
+        Rule::UnconfirmAtRegister,
+        "confirm=1 lease_withheld=0 session=1 forced=1",
+        P8,
+    ),
+    breaks(
+        Rule::UnconfirmedWaits,
+        "confirm=1 lease_withheld=0 session=1 forced=1",
+        P4,
+    ),
+    breaks(Rule::RemoveWaitsUnlisted, "master_crash=1 forced=1", P8),
+    breaks(Rule::PutWaitsUnlisted, "master_crash=1 put=2", P8),
+    breaks(Rule::InventoryIsWhole, "session=1 forced=1", P8),
+    breaks(Rule::EndMakesNoClaim, "session=1 evict=1", P2),
+    breaks(Rule::PendingIsOwner, "master_crash=1 forced=1", P3),
+    breaks(
+        Rule::TombstoneFirst,
+        "node_crash=1 master_crash=1 ssd=1 forced=1 locate=2",
+        P3,
+    ),
+    breaks(
+        Rule::GraceHoldsRetract,
+        "long_grace=1 master_crash=1 evict=1",
+        P4,
+    ),
+    idle(
+        Rule::GraceHoldsRetract,
+        "master_crash=1 evict=1 drop=1",
+        PROMISED_FOR_A_TERM,
+    ),
+    breaks(
+        Rule::GraceHoldsRetire,
+        "long_grace=1 session=1 master_crash=1 put=2",
+        P4,
+    ),
+    breaks(
+        Rule::NothingDiscarded,
+        "long_grace=1 session=1 master_crash=1 put=2",
+        P4,
+    ),
+    idle(
+        Rule::GraceHoldsRetire,
+        "session=1 master_crash=1 forced=1",
+        PROMISED_FOR_A_TERM,
+    ),
+    idle(
+        Rule::NothingDiscarded,
+        "session=1 master_crash=1 forced=1",
+        PROMISED_FOR_A_TERM,
+    ),
+    idle(
+        Rule::GraceHoldsUnacked,
+        "master_crash=1 put=2",
+        PROMISED_FOR_A_TERM,
+    ),
+    idle(
+        Rule::EpochInRead,
+        "node_crash=1 put=2 ssd=1",
+        "the version protects copied reads alone",
+    ),
+    idle(
+        Rule::PublishNeedsPlace,
+        "session=1 put=2 evict=1",
+        "second line",
+    ),
+    idle(
+        Rule::AckedDurable,
+        "node_crash=1 master_crash=1 ssd=1 forced=1",
+        "only delays",
+    ),
+    idle(
+        Rule::ForgetWhenSettled,
+        "session=1 put=2 evict=1",
+        "memory, not safety",
+    ),
+    idle(
+        Rule::EpochDropsOwed,
+        "node_crash=1 put=2 ssd=1",
+        "memory, not safety",
+    ),
+    idle(
+        Rule::ClaimsSurvive,
+        "session=1 master_crash=1 forced=1",
+        "refinement, not safety",
+    ),
+    idle(
+        Rule::RetireIgnoresPins,
+        "session=1 forced=1",
+        "speed, not safety",
+    ),
+];
 
 /// Reads settings as the command line does.
 ///
