@@ -407,10 +407,15 @@ impl Engine {
     /// A message of the master.
     pub(crate) fn take(&self, link: LinkId, message: ToNode) {
         let mut inner = self.inner.lock();
-        if let ToNode::Registered { cluster, .. } = &message {
-            inner.cluster = Some(*cluster);
-        }
+        let cluster = match &message {
+            ToNode::Registered { cluster, .. } => Some(*cluster),
+            _ => None,
+        };
         self.feed_locked(&mut inner, Event::Master { link, message });
+        // A registration that the store does not accept teaches nothing.
+        if cluster.is_some() && inner.session.is_some() {
+            inner.cluster = cluster;
+        }
     }
 
     pub(crate) fn link_lost(&self, link: LinkId) {

@@ -2,6 +2,7 @@
 
 mod script;
 
+use rand::Rng;
 use script::{
     Data, Script, ScriptedMaster, bytes, config, name, read_request, soon, until, version,
     write_request,
@@ -348,5 +349,69 @@ fn many_peers_move_bytes_at_once_and_leave_nothing_under_way() {
     until("all connections close", || {
         node.metrics().counter("connections") == Some(0)
     });
+    node.shutdown().unwrap();
+}
+
+#[test]
+fn however_callers_give_up_nothing_is_kept_for_them() {
+    let (_master, node) = start();
+    let threads: Vec<_> = (0..4u64)
+        .map(|thread| {
+            let (handle, address) = (node.handle(), node.data_address().unwrap());
+            std::thread::spawn(move || {
+                let epoch = handle.place().epoch;
+                let mut random = snowskin_runtime::rng::seeded(thread);
+                for round in 0..100u64 {
+                    let n = 1 + thread * 1000 + round;
+                    let data = bytes(random.random_range(1..60_000), n);
+                    let key = format!("k{n}");
+                    let request = write_request(epoch, &key, n, &data);
+                    let part = random.random_range(0..=data.len());
+                    match random.random_range(0..5) {
+                        // Breaks off amid the bytes, or at once, or with the answer unread.
+                        0 => {
+                            let mut peer = Data::open(address);
+                            peer.send(1, &request);
+                            peer.payload(1, &data[..part]);
+                        }
+                        // Does not wait for the publish.
+                        1 => {
+                            let source = &mut SourceSlices::of(&data);
+                            drop(handle.start_write(&request, source, soon()).unwrap());
+                        }
+                        // Leaves amid a read.
+                        2 => {
+                            let source = &mut SourceSlices::of(&data);
+                            handle.write(&request, source, soon()).unwrap();
+                            let mut peer = Data::open(address);
+                            peer.send(1, &read_request(epoch, &key, n));
+                        }
+                        // Has no time.
+                        3 => {
+                            let source = &mut SourceSlices::of(&data);
+                            let now = SystemClock.now();
+                            // It may even be in time.
+                            handle.write(&request, source, now).ok();
+                        }
+                        _ => {
+                            let source = &mut SourceSlices::of(&data);
+                            handle.write(&request, source, soon()).unwrap();
+                        }
+                    }
+                }
+            })
+        })
+        .collect();
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    until("everything has ended", || {
+        let m = node.metrics();
+        m.counter("connections") == Some(0)
+            && (m.reads_under_way, m.writes_under_way, m.unfinished_bytes) == (0, 0, 0)
+            && m.pinned_bytes == 0
+    });
+    assert!(node.metrics().replicas > 0);
+    assert_eq!(node.metrics().counter("link_overflows"), Some(0));
     node.shutdown().unwrap();
 }
