@@ -1,6 +1,10 @@
 //! A node in memory behind a real data server, and short ways to use it.
 
 #![allow(dead_code, reason = "each test file uses a part")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot be set up has failed"
+)]
 
 use parking_lot::Mutex;
 use snowskin_memory::segment::Segment;
@@ -332,9 +336,11 @@ impl Node {
 
     /// Waits until a semaphore of the node has been raised `permits` times.
     pub fn await_raised(&self, semaphore: &Semaphore, permits: u32) {
-        let raised = tokio::time::timeout(Duration::from_secs(10), semaphore.acquire_many(permits));
-        self.runtime
-            .block_on(async { raised.await.unwrap().unwrap().forget() });
+        self.runtime.block_on(async {
+            let raised = semaphore.acquire_many(permits);
+            let raised = tokio::time::timeout(Duration::from_secs(10), raised).await;
+            raised.unwrap().unwrap().forget();
+        });
     }
 }
 
