@@ -6,7 +6,7 @@
 
 use crate::answer::{Origin, Slot, closed, deliver, late, stage_of};
 use crate::connection::LARGE_FRAMES_MAX;
-use crate::journal::Journal;
+use crate::journal::{Handed, Journal};
 use crate::ledger::{Account, Ledger};
 use crate::links::{Link, LinkEnd};
 use crate::metrics::Tally;
@@ -416,12 +416,12 @@ impl Hub {
                     }
                 }
                 Effect::Persist { id, record } => {
-                    let written = match &inner.journal {
-                        Some(journal) if journal.write(id, record) => continue,
-                        // The queue is bounded; what does not fit has failed like any other write.
-                        Some(_) => {
+                    let handed = inner.journal.as_ref().map(|j| j.write(id, record));
+                    let written = match handed {
+                        Some(Handed::Over) => continue,
+                        Some(failed) => {
                             Tally::one(&self.tally.persist_failed);
-                            inner.poisoned = true;
+                            inner.poisoned |= failed == Handed::Ended;
                             false
                         }
                         // Without a directory there is nothing that could outlive the process.

@@ -31,13 +31,25 @@ impl Journal {
         })
     }
 
-    /// Hands a record over; false when the queue is full or the writer has ended.
-    pub(crate) fn write(&self, id: PersistId, record: Record) -> bool {
+    /// Hands a record over.
+    pub(crate) fn write(&self, id: PersistId, record: Record) -> Handed {
         match self.queue.try_send((id, record)) {
-            Ok(()) => true,
-            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => false,
+            Ok(()) => Handed::Over,
+            Err(TrySendError::Full(_)) => Handed::Full,
+            Err(TrySendError::Disconnected(_)) => Handed::Ended,
         }
     }
+}
+
+/// What became of a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Handed {
+    /// It waits for the writer, who will tell.
+    Over,
+    /// Too many wait; the directory tries again by itself.
+    Full,
+    /// There is no writer any more.
+    Ended,
 }
 
 fn write_all(store: &StateStore, records: &Receiver<(PersistId, Record)>, done: &Done) {

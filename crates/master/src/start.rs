@@ -116,7 +116,8 @@ impl Running {
         self.handle.clone()
     }
 
-    /// Cancelled when the master has ended by itself, which it does only after an internal error.
+    /// Cancelled when a thread of the master has ended: after [`Running::shutdown`] began, or by an
+    /// internal error, after which the process should end.
     pub fn ended(&self) -> &Cancel {
         &self.ended
     }
@@ -366,6 +367,12 @@ fn launch(config: &Config, ports: Ports) -> Result<Running, StartError> {
                 Box::new(move |ids: &[_], ok| hub.persisted(ids, ok))
             };
             let (journal, body) = Journal::new(store, done);
+            let ended = running.ended.clone();
+            let body = move || {
+                // However it ends: without its writer the master cannot go on.
+                let _ended = OnDrop(ended);
+                body();
+            };
             running.threads.push(start("snowskin-state", body)?);
             Some(journal)
         }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::journal::Handed;
 use redb::backends::InMemoryBackend;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -309,13 +310,13 @@ fn a_failed_write_stops_all_later_ones() {
     let (journal, writer) = crate::journal::Journal::new(store, Box::new(done));
     let thread = std::thread::spawn(writer);
     let id = snowskin_directory::event::PersistId;
-    assert!(journal.write(id(1), node(1, 1)));
+    assert_eq!(journal.write(id(1), node(1, 1)), Handed::Over);
     assert_eq!(told.recv().unwrap(), (1, true));
     backend.0.budget.store(0, Ordering::Relaxed);
-    assert!(journal.write(id(2), node(2, 1)));
+    assert_eq!(journal.write(id(2), node(2, 1)), Handed::Over);
     assert_eq!(told.recv().unwrap(), (2, false));
     backend.0.budget.store(u64::MAX, Ordering::Relaxed);
-    assert!(journal.write(id(3), node(3, 1)));
+    assert_eq!(journal.write(id(3), node(3, 1)), Handed::Over);
     assert_eq!(told.recv().unwrap(), (3, false));
     drop(journal);
     thread.join().unwrap();
