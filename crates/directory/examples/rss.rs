@@ -42,25 +42,32 @@ struct Bench {
     seq: u64,
     requests: u64,
     out: Vec<Effect>,
-    longest: Duration,
+    spent: Vec<Duration>,
 }
 
 impl Bench {
     fn feed(&mut self, event: Event) {
         let begin = Instant::now();
         self.directory.handle(Now(1_000), event, &mut self.out);
-        self.longest = self.longest.max(begin.elapsed());
+        self.spent.push(begin.elapsed());
+    }
+
+    /// Median and 99.9th percentile of the events since the last call.
+    fn times(&mut self) -> String {
+        let mut spent = std::mem::take(&mut self.spent);
+        spent.sort_unstable();
+        let at = |share: f64| spent.get((spent.len() as f64 * share) as usize).copied();
+        format!("events: p50 {:?}, p99.9 {:?}", at(0.5), at(0.999))
     }
 
     fn ask(&mut self, request: Request) -> Option<Reply> {
         self.requests += 1;
         let id = RequestId(self.requests);
         self.feed(Event::Request { id, request });
-        let reply = self.out.drain(..).find_map(|e| match e {
+        self.out.drain(..).find_map(|e| match e {
             Effect::Reply { reply, .. } => Some(reply),
             _ => None,
-        });
-        reply
+        })
     }
 
     fn put(&mut self, from: u64, to: u64) -> Result<(), Box<dyn Error>> {
@@ -133,7 +140,7 @@ fn begin() -> Result<Bench, Box<dyn Error>> {
         seq: 0,
         requests: 0,
         out,
-        longest: Duration::ZERO,
+        spent: Vec::new(),
     };
     let message = FromNode::Register(Register {
         node: NodeId(1),
@@ -183,11 +190,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     let per_entry = (after - before) / count;
     println!("{count} keys of {KEY_BYTES} bytes: {per_entry} bytes of RSS per entry");
     println!(
-        "puts: {:.0}/s, longest event {:?}",
+        "puts: {:.0}/s; {}",
         count as f64 / puts.as_secs_f64(),
-        bench.longest
+        bench.times()
     );
-    bench.longest = Duration::ZERO;
     let rounds = 200_000u64 / BATCH as u64 * 4;
     let mut batches = Vec::new();
     let mut n = 7u64;
@@ -209,10 +215,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let spent = started.elapsed();
     println!(
-        "exists: {:.1} million keys/s in batches of {BATCH} ({:.1} us a batch), longest event {:?}",
+        "exists: {:.1} million keys/s in batches of {BATCH} ({:.1} us a batch); {}",
         (rounds * BATCH as u64) as f64 / spent.as_secs_f64() / 1e6,
         spent.as_secs_f64() * 1e6 / rounds as f64,
-        bench.longest
+        bench.times()
     );
     Ok(())
 }

@@ -199,7 +199,8 @@ impl Directory {
         }
         let pings = self.nodes.iter().map(|(_, n)| n.ping_due).min();
         let mut next = self.timers.next_due().unwrap_or(Now::NEVER);
-        next = next.min(pings.unwrap_or(Now::NEVER));
+        // Nodes are not looked at before `nodes_due`.
+        next = next.min(pings.unwrap_or(Now::NEVER).max(self.nodes_due));
         if self.in_grace() {
             next = next.min(self.grace_end);
         }

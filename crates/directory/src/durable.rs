@@ -11,6 +11,9 @@ use snowskin_types::time::Now;
 use snowskin_types::version::Version;
 use std::collections::{BTreeMap, BTreeSet};
 
+/// Most forgotten nodes; further ones stay known as gone.
+const FORGOTTEN_MAX: usize = 65_536;
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum What {
     Register(LinkId),
@@ -111,7 +114,7 @@ impl Directory {
 
     /// Gives a node up for good.
     pub(crate) fn begin_forget(&mut self, ix: NodeIx) {
-        if self.now < self.durable.pause_until {
+        if self.now < self.durable.pause_until || self.forgotten.len() >= FORGOTTEN_MAX {
             return;
         }
         if let Some(node) = self.nodes.get_mut(ix)

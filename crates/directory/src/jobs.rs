@@ -262,7 +262,10 @@ impl Directory {
     pub(crate) fn jobs_have_work(&self) -> bool {
         let graceful = self.in_grace() || self.jobs.for_grace.is_empty();
         let parked = !self.jobs.for_inventories.is_empty() || !graceful;
-        !self.jobs.running.is_empty() || (self.ready && parked)
+        // A sweeping remove goes on when answers it waits for make room.
+        let full = self.waits.len() >= self.config.waits_max;
+        let stuck = |w: &Work| full && matches!(w, Work::RemoveMany { .. });
+        self.jobs.running.iter().any(|(_, w)| !stuck(w)) || (self.ready && parked)
     }
 
     /// Nobody waits for this answer any more. Removes go on.

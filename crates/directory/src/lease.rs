@@ -91,7 +91,7 @@ impl Directory {
         self.table.entry(ix).touched() + spans
     }
 
-    fn prolong(&mut self, ix: Ix, until: Now) {
+    pub(crate) fn prolong(&mut self, ix: Ix, until: Now) {
         if until <= self.now {
             return;
         }

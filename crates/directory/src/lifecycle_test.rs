@@ -439,3 +439,45 @@ impl<'a, I: Iterator<Item = &'a Existing>> PositionsYes for I {
 }
 
 use snowskin_types::id::ClientId;
+
+#[test]
+fn a_replace_keeps_the_promise_to_readers_of_the_key() {
+    let (mut w, links) = World::nodes(2);
+    let v1 = w.put(links[0], 1, "k");
+    w.found("k");
+    let v2 = w.replace_at(2, "k");
+    w.tell(links[1], vec![publish("k", v2)]);
+    w.tell(links[0], vec![absent("k", v1)]);
+    assert_eq!(
+        w.tell(links[1], vec![retract("k", v2)]),
+        [ItemResult::Leased(TTL)]
+    );
+}
+
+#[test]
+fn a_put_whose_publish_waits_is_neither_ended_nor_successful_yet() {
+    let (mut w, links) = World::nodes(2);
+    let v1 = w.put(links[0], 1, "k");
+    let v2 = w.replace_at(2, "k");
+    w.tell(links[1], vec![publish("k", v2)]);
+    let cancel = || Request::Cancel {
+        tenant: tenant(),
+        keys: keys(&["k"]),
+        versions: vec![v2],
+    };
+    let reply = w.call(cancel());
+    assert!(matches!(reply, Reply::Cancelled(c) if matches!(&c[0], Cancelled::Failed(_))));
+    let (items, _) = w.reserve(&["k"], item(SIZE, 1));
+    assert_eq!(
+        items[0],
+        Reserved::Exists {
+            version: v2,
+            unfinished: true
+        }
+    );
+    w.tell(links[0], vec![absent("k", v1)]);
+    assert_eq!(
+        w.call(cancel()),
+        Reply::Cancelled(vec![Cancelled::Published])
+    );
+}

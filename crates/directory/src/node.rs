@@ -1,14 +1,14 @@
 //! The nodes that are known, their process lives, and what is believed of their health.
 
 use crate::event::LinkId;
-use crate::object::{LifeIx, NO_LIFE};
+use crate::object::{Ix, LifeIx, NO_LIFE};
 use snowskin_types::call::NodeState;
 use snowskin_types::id::{Epoch, NodeId, Seq, Session};
 use snowskin_types::limits::{SERVING_LEASE, SERVING_MARGIN};
 use snowskin_types::link::Stamp;
 use snowskin_types::time::{Millis, Now};
 use snowskin_types::version::Version;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Position of a node among all known nodes.
@@ -104,8 +104,10 @@ pub(crate) struct Node {
     pub(crate) complete: bool,
     /// Its whole index was told in this session.
     pub(crate) inventoried: bool,
-    /// Its serving lease is not confirmed before all it has to retire has been told to it.
+    /// Its serving lease is not confirmed before it has retired all that it has to.
     pub(crate) withheld: bool,
+    /// Orders that were sent while it was withheld and are not confirmed yet.
+    pub(crate) unobeyed: BTreeSet<(Ix, Version)>,
     /// Orders to retire wait for a pass over the table.
     pub(crate) resend: bool,
     pub(crate) mark: Mark,
@@ -265,6 +267,7 @@ impl Nodes {
             complete: false,
             inventoried: false,
             withheld: false,
+            unobeyed: BTreeSet::new(),
             resend: false,
             mark: Mark::None,
             refuse_below: Version::NONE,

@@ -53,6 +53,13 @@ impl Directory {
         self.timers.clear(gone.alarm);
         let last = self.placements_of(ix, version) == 0;
         self.tally_obligation(life, gone.owes, gone.size, last, false);
+        if gone.owes == Owes::Retiring
+            && let Some((node, _)) = self.nodes.of_life(life)
+            && let Some(n) = self.nodes.get_mut(node)
+            && n.unobeyed.remove(&(ix, version))
+        {
+            self.release_withheld(node);
+        }
         Some(gone.owes)
     }
 
@@ -98,6 +105,9 @@ impl Directory {
             due = Some(from);
         } else if let (Some(node), Some(name)) = (linked, self.table.name(ix)) {
             self.outbox.retire(node, name, version);
+            if let Some(n) = self.nodes.get_mut(node).filter(|n| n.withheld) {
+                n.unobeyed.insert((ix, version));
+            }
             due = Some(self.now + RETIRE_RETRY);
         }
         let alarm = due.map(|due| {

@@ -234,8 +234,8 @@ impl Directory {
             // The owner may have given it up meanwhile, or told it again under a fresh number.
             let ix = self.table.find_name(&item.name);
             let waiting = ix.is_some_and(|ix| {
-                let entry = self.table.entry(ix);
-                entry.obligation(from.life, item.version).is_some()
+                let obligation = self.table.entry(ix).obligation(from.life, item.version);
+                obligation.is_some_and(|o| o.owes == Owes::Placed)
             });
             let result = if waiting {
                 self.on_publish(from, item)
@@ -251,6 +251,8 @@ impl Directory {
     /// The new version becomes current; all owners of older ones have to retire them at once.
     fn switch(&mut self, ix: Ix, item: &Published) {
         let below = Version::from_raw(item.version.raw() - 1);
+        // What a reader was promised of the key it finds in the new version.
+        let leased = self.table.entry(ix).lease();
         self.retire_up_to(ix, below);
         self.end_lease(ix);
         let now = self.now;
@@ -264,6 +266,7 @@ impl Directory {
             entry.rare_mut().floor = Version::NONE;
         }
         self.set_attributes(ix, &item.attributes);
+        self.prolong(ix, leased);
         self.count(Counter::Published, u64::from(!item.inventory));
     }
 
@@ -344,10 +347,8 @@ impl Directory {
             };
         };
         let size = entry.size;
-        if !bad {
-            if let Some(held) = self.protection(ix) {
-                return held;
-            }
+        if !bad && let Some(held) = self.protection(ix) {
+            return held;
         }
         let generation = self.nodes.life(from.life).map_or(0, |l| l.generation);
         let group = self.table.entry(ix).group();

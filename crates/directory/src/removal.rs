@@ -5,7 +5,7 @@ use crate::effect::Counter;
 use crate::event::RequestId;
 use crate::jobs::{REQUEST_SLICE, Work};
 use crate::listing::SCAN_BYTES;
-use crate::object::{Ix, NO_GROUP};
+use crate::object::{Ix, NO_GROUP, Owes};
 use crate::waits::{Outcome, Settled, Unknown};
 use snowskin_types::call::{Removed, Reply};
 use snowskin_types::error::{Code, Failure, Stage};
@@ -155,13 +155,8 @@ impl Directory {
         rare.floor = floor;
         rare.group = NO_GROUP;
         rare.attributes = None;
-        // A key that nobody names gets its answer once absent nodes are marked; there is no older copy
-        // that its reader was ever told of in this term.
-        let unknown = if found {
-            Unknown::Awaited
-        } else {
-            Unknown::Marked
-        };
+        // Also 'no such object' is a promise: a node that has not told all may still serve a copy.
+        let unknown = Unknown::Awaited;
         let result = match self.settled(ix, floor, unknown) {
             Settled::Yes if found => Ok(()),
             Settled::Yes => Err(self.absent_failure(ix)),
@@ -230,8 +225,7 @@ impl Directory {
             if self.table.is_live(at) {
                 bytes += self.table.key(at).len();
                 let ours = tenant.as_ref().is_none_or(|t| self.table.tenant(at) == t);
-                if ours && self.table.entry(at).has_claims() && matcher.matches(self.table.key(at))
-                {
+                if ours && self.sweepable(at) && matcher.matches(self.table.key(at)) {
                     self.sweep_one(id, at, force);
                 }
             }
@@ -251,6 +245,14 @@ impl Directory {
         }
         self.end_sweep(id);
         None
+    }
+
+    /// Whether a sweep must see to an entry: something is named, or an owner of what was named before
+    /// may still serve it.
+    fn sweepable(&self, ix: Ix) -> bool {
+        let entry = self.table.entry(ix);
+        let mut owners = entry.obligations().iter();
+        entry.has_claims() || owners.any(|o| o.owes != Owes::Placed)
     }
 
     fn sweep_one(&mut self, id: RequestId, ix: Ix, force: bool) {

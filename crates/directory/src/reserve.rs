@@ -148,7 +148,7 @@ impl Directory {
         if mode == PutMode::IfAbsent && self.readable(ix) {
             return Some(Reserved::Exists {
                 version: entry.version,
-                unfinished: false,
+                unfinished: self.publish_waits(ix, entry.version),
             });
         }
         // Puts older than the discard timeout have been cancelled by their alarms.
@@ -211,7 +211,15 @@ impl Directory {
             && self.table.entry(ix).version == version
             && !version.is_none()
         {
-            return Cancelled::Published;
+            if self.publish_settled(ix, version) {
+                return Cancelled::Published;
+            }
+            // Success means that nobody serves an older version any more.
+            return Cancelled::Failed(Failure::new(
+                Code::UnavailableInStatus,
+                Stage::Publish,
+                "the object is visible, but not all owners of older versions have retired them",
+            ));
         }
         if version.term() != self.term && self.incomplete > 0 {
             // A node that has not told all may still hold it.

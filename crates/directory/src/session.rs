@@ -63,6 +63,7 @@ impl Directory {
                     }
                 }
                 self.heard(ix);
+                self.release_withheld(ix);
             }
         }
     }
@@ -276,6 +277,7 @@ impl Directory {
         node.session = Some(session);
         node.last_seq = Seq(0);
         node.inventoried = false;
+        node.unobeyed.clear();
         node.stamp = register.stamp;
         node.stamp_at = received;
         node.heard = now;
@@ -316,11 +318,12 @@ impl Directory {
         self.want_continue();
     }
 
-    /// Lets a node serve once it has been told all that it must retire.
+    /// Lets a node serve once it has retired all that it must.
     pub(crate) fn release_withheld(&mut self, ix: NodeIx) {
         if let Some(node) = self.nodes.get_mut(ix)
             && node.withheld
             && !node.resend
+            && node.unobeyed.is_empty()
             && (node.inventoried || node.mark == Mark::None)
         {
             node.withheld = false;

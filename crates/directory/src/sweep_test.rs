@@ -357,3 +357,18 @@ fn a_node_that_is_silent_on_an_open_connection_is_forgotten_too() {
     assert_eq!(w.counted(Counter::NodesForgotten), 1);
     assert!(w.d.stat().nodes.is_empty());
 }
+
+#[test]
+fn a_sweep_also_waits_for_owners_of_what_was_evicted_before() {
+    let (mut w, links) = World::nodes(1);
+    let v = w.put(links[0], 1, "k");
+    w.tell(links[0], vec![retract("k", v)]);
+    let id = w.ask(remove_many(Filter::All, true));
+    assert_eq!(w.answer(id), None);
+    assert_eq!(w.retired(links[0]), [v]);
+    w.tell(links[0], vec![absent("k", v)]);
+    assert!(matches!(
+        w.answer(id),
+        Some(Reply::RemovedMany { removed: 0, .. })
+    ));
+}

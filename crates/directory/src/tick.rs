@@ -71,6 +71,8 @@ impl Directory {
             if !node.stop_seen && node.stopped(now) {
                 node.stop_seen = true;
                 stopped = true;
+                // Answers may rest on its silence: what it has not told yet it must not serve again.
+                node.withheld |= node.session.is_some() && !node.inventoried;
             }
             let (ping, mark) = (node.ping_due <= now, node.mark);
             let forget = state == NodeState::Gone && node.stopped(now) && silence > FORGET_AFTER;

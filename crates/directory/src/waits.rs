@@ -195,6 +195,23 @@ impl Directory {
         waits.any(|w| w.unknown == Unknown::Awaited)
     }
 
+    /// Whether the publish of a version waits for owners of older ones.
+    pub(crate) fn publish_waits(&self, ix: Ix, version: Version) -> bool {
+        let waits = self.table.entry(ix).waits().iter();
+        let mut waits = waits.filter_map(|id| self.waits.get(*id));
+        waits.any(|w| matches!(w.outcome, Outcome::Publish { version: v, .. } if v == version))
+    }
+
+    /// Whether all owners of versions before the current one are through.
+    pub(crate) fn publish_settled(&mut self, ix: Ix, version: Version) -> bool {
+        let unknown = match self.awaits_unknown(ix) {
+            true => Unknown::Awaited,
+            false => Unknown::Marked,
+        };
+        let below = Version::from_raw(version.raw() - 1);
+        !self.publish_waits(ix, version) && self.settled(ix, below, unknown) == Settled::Yes
+    }
+
     /// Looks again at all that waits for this entry.
     pub(crate) fn recheck_entry(&mut self, ix: Ix) {
         for id in self.table.entry(ix).waits().to_vec() {
