@@ -1,6 +1,7 @@
 //! The index: one table of what the node holds, found by (tenant, key, version).
 
 use crate::event::{ScrubId, WriteId};
+use crate::map::NumberMap;
 use crate::replica::{Committed, Published, Reserved, Retracted, Retracting};
 use snowskin_types::access::Extent;
 use snowskin_types::checksum::PieceSums;
@@ -9,8 +10,7 @@ use snowskin_types::key::ObjectName;
 use snowskin_types::object::{Attributes, Shape};
 use snowskin_types::time::{Millis, Now};
 use snowskin_types::version::Version;
-use std::collections::HashMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 const NONE: u32 = u32::MAX;
@@ -178,10 +178,8 @@ impl Slot {
         sums: PieceSums,
         writer: WriteId,
     ) -> Self {
-        let mut hasher = DefaultHasher::new();
-        name.hash(&mut hasher);
         Slot {
-            print: hasher.finish(),
+            print: 0,
             name,
             version,
             shape,
@@ -264,12 +262,14 @@ struct Cell {
     slot: Option<Box<Slot>>,
 }
 
-/// The table. The map of names is only looked up, never iterated: its random order does not show.
+/// The table. Names are found by a hash with a secret of this process; versions of one name (and
+/// names of one hash) form a chain.
 #[derive(Debug, Default)]
 pub(crate) struct Index {
     cells: Vec<Cell>,
     free: Vec<u32>,
-    names: HashMap<ObjectName, u32>,
+    names: NumberMap,
+    secret: RandomState,
     split: Split,
 }
 
@@ -289,7 +289,8 @@ impl Index {
                 at
             }
         };
-        slot.next = self.names.insert(slot.name.clone(), at).unwrap_or(NONE);
+        slot.print = self.secret.hash_one(&slot.name);
+        slot.next = self.names.insert(slot.print, at).unwrap_or(NONE);
         let cell = &mut self.cells[at as usize];
         cell.generation = cell.generation.wrapping_add(1);
         cell.slot = Some(Box::new(slot));
@@ -313,10 +314,10 @@ impl Index {
 
     /// Finds the slot of exactly this version.
     pub(crate) fn find(&self, name: &ObjectName, version: Version) -> Option<SlotId> {
-        let mut at = *self.names.get(name)?;
+        let mut at = self.names.get(self.secret.hash_one(name))?;
         while let Some(cell) = self.cells.get(at as usize) {
             let slot = cell.slot.as_deref()?;
-            if slot.version == version {
+            if slot.version == version && slot.name == *name {
                 return Some(SlotId::new(cell.generation, at));
             }
             at = slot.next;
@@ -327,10 +328,10 @@ impl Index {
     /// Plants a fault: finds any served version of the name.
     #[cfg(known_bugs)]
     pub(crate) fn find_any(&self, name: &ObjectName) -> Option<SlotId> {
-        let mut at = *self.names.get(name)?;
+        let mut at = self.names.get(self.secret.hash_one(name))?;
         while let Some(cell) = self.cells.get(at as usize) {
             let slot = cell.slot.as_deref()?;
-            if slot.is_served() {
+            if slot.is_served() && slot.name == *name {
                 return Some(SlotId::new(cell.generation, at));
             }
             at = slot.next;
@@ -341,14 +342,14 @@ impl Index {
     /// Makes a slot unfindable; it stays in the table until it is removed.
     pub(crate) fn hide(&mut self, id: SlotId) {
         let Some(slot) = self.get(id) else { return };
-        let (name, after) = (slot.name.clone(), slot.next);
-        let Some(&head) = self.names.get(&name) else {
+        let (print, after) = (slot.print, slot.next);
+        let Some(head) = self.names.get(print) else {
             return;
         };
         if head == id.at() {
             match after {
-                NONE => self.names.remove(&name),
-                after => self.names.insert(name, after),
+                NONE => self.names.remove(print),
+                after => self.names.insert(print, after),
             };
             return;
         }

@@ -17,6 +17,7 @@ pub mod evict;
 mod index;
 pub mod inspect;
 pub mod invariant;
+mod map;
 mod one_shot;
 mod outbox;
 mod publish;

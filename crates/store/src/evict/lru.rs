@@ -2,13 +2,12 @@
 
 use super::list::{List, NONE, Slab};
 use super::{Entry, Policy};
-use std::collections::HashMap;
+use crate::map::NumberMap;
 
-/// One list in order of last use, and before it those that are to go first. The map is only looked
-/// up, never iterated, so its random order does not show.
+/// One list in order of last use, and before it those that are to go first.
 #[derive(Debug, Default)]
 pub struct Lru {
-    at: HashMap<u64, u32>,
+    at: NumberMap,
     slab: Slab<Held>,
     order: List,
     /// Victims that came back, in the order of their return, and objects that were named as next.
@@ -49,7 +48,7 @@ impl Lru {
 
 impl Policy for Lru {
     fn insert(&mut self, entry: Entry) {
-        if self.at.contains_key(&entry.id) {
+        if self.at.get(entry.id).is_some() {
             self.touch(entry.id);
         } else {
             self.add(entry, false);
@@ -57,7 +56,7 @@ impl Policy for Lru {
     }
 
     fn touch(&mut self, id: u64) {
-        if let Some(&at) = self.at.get(&id) {
+        if let Some(at) = self.at.get(id) {
             self.unlink(at);
             self.slab.get_mut(at).is_next = false;
             self.order.push_head(&mut self.slab, at);
@@ -65,7 +64,7 @@ impl Policy for Lru {
     }
 
     fn remove(&mut self, id: u64) {
-        if let Some(at) = self.at.remove(&id) {
+        if let Some(at) = self.at.remove(id) {
             self.unlink(at);
             self.bytes -= self.slab.take(at).entry.size;
         }
@@ -79,7 +78,7 @@ impl Policy for Lru {
     }
 
     fn restore(&mut self, entry: Entry) {
-        if self.at.contains_key(&entry.id) {
+        if self.at.get(entry.id).is_some() {
             self.demote(entry.id);
         } else {
             self.add(entry, true);
@@ -87,7 +86,7 @@ impl Policy for Lru {
     }
 
     fn demote(&mut self, id: u64) {
-        if let Some(&at) = self.at.get(&id) {
+        if let Some(at) = self.at.get(id) {
             self.unlink(at);
             self.slab.get_mut(at).is_next = true;
             self.next.push_tail(&mut self.slab, at);

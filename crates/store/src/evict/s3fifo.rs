@@ -3,7 +3,7 @@
 
 use super::list::{List, NONE, Slab};
 use super::{Entry, Policy};
-use std::collections::HashMap;
+use crate::map::NumberMap;
 
 /// Share of the capacity that the small queue may take before it gives victims.
 const SMALL_SHARE: u64 = 10;
@@ -27,10 +27,10 @@ struct Held {
     queue: Queue,
 }
 
-/// The three queues. The maps are only looked up, never iterated, so their random order does not show.
+/// The three queues.
 #[derive(Debug)]
 pub struct S3Fifo {
-    at: HashMap<u64, u32>,
+    at: NumberMap,
     slab: Slab<Held>,
     small: List,
     main: List,
@@ -45,7 +45,7 @@ impl S3Fifo {
     /// Makes one for a cache of `capacity` bytes.
     pub fn new(capacity: u64) -> Self {
         S3Fifo {
-            at: HashMap::new(),
+            at: NumberMap::default(),
             slab: Slab::default(),
             small: List::default(),
             main: List::default(),
@@ -99,7 +99,7 @@ impl S3Fifo {
     fn drop_out(&mut self, at: u32) -> Entry {
         self.unlink(at);
         let entry = self.slab.take(at).entry;
-        self.at.remove(&entry.id);
+        self.at.remove(entry.id);
         self.bytes -= entry.size;
         entry
     }
@@ -107,7 +107,7 @@ impl S3Fifo {
 
 impl Policy for S3Fifo {
     fn insert(&mut self, entry: Entry) {
-        if self.at.contains_key(&entry.id) {
+        if self.at.get(entry.id).is_some() {
             self.touch(entry.id);
         } else if self.ghosts.remove(entry.print) {
             self.add(entry, Queue::Main);
@@ -117,7 +117,7 @@ impl Policy for S3Fifo {
     }
 
     fn touch(&mut self, id: u64) {
-        let Some(&at) = self.at.get(&id) else { return };
+        let Some(at) = self.at.get(id) else { return };
         let held = self.slab.get_mut(at);
         held.uses = (held.uses + 1).min(USES_MAX);
         if held.queue == Queue::Next {
@@ -127,7 +127,7 @@ impl Policy for S3Fifo {
     }
 
     fn remove(&mut self, id: u64) {
-        if let Some(&at) = self.at.get(&id) {
+        if let Some(at) = self.at.get(id) {
             self.drop_out(at);
         }
     }
@@ -165,7 +165,7 @@ impl Policy for S3Fifo {
     }
 
     fn restore(&mut self, entry: Entry) {
-        if self.at.contains_key(&entry.id) {
+        if self.at.get(entry.id).is_some() {
             return self.demote(entry.id);
         }
         self.ghosts.remove(entry.print);
@@ -173,7 +173,7 @@ impl Policy for S3Fifo {
     }
 
     fn demote(&mut self, id: u64) {
-        if let Some(&at) = self.at.get(&id) {
+        if let Some(at) = self.at.get(id) {
             self.unlink(at);
             let held = self.slab.get_mut(at);
             held.uses = 0;
@@ -194,7 +194,7 @@ impl Policy for S3Fifo {
 /// What the small queue threw out lately: as many bytes as the cache holds.
 #[derive(Debug)]
 struct Ghosts {
-    at: HashMap<u64, u32>,
+    at: NumberMap,
     slab: Slab<(u64, u64)>,
     order: List,
     bytes: u64,
@@ -204,7 +204,7 @@ struct Ghosts {
 impl Ghosts {
     fn new(bytes_max: u64) -> Self {
         Ghosts {
-            at: HashMap::new(),
+            at: NumberMap::default(),
             slab: Slab::default(),
             order: List::default(),
             bytes: 0,
@@ -231,7 +231,7 @@ impl Ghosts {
     }
 
     fn remove(&mut self, print: u64) -> bool {
-        let Some(at) = self.at.remove(&print) else {
+        let Some(at) = self.at.remove(print) else {
             return false;
         };
         self.order.unlink(&mut self.slab, at);

@@ -21,7 +21,10 @@ fn publish_before_commit_names_a_replica_that_is_not_served() {
         };
         let mut b = bench(64 * KIB, bugs);
         let write = b.start_write(write_of("a", v(1), KIB));
-        assert_eq!(b.ack_all().iter().filter_map(published).count() > 0, planted);
+        assert_eq!(
+            b.ack_all().iter().filter_map(published).count() > 0,
+            planted
+        );
         assert_eq!(b.read_code(read_of("a", v(1))), -712);
         b.end_write(write, Filled::Sound);
         b.ack_all();
