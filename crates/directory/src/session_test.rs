@@ -466,3 +466,18 @@ fn a_node_that_fell_silent_in_its_inventory_serves_again_only_after_its_end() {
     w.tell(a, vec![absent("k", v)]);
     assert_ne!(confirmed(&w, a).last(), Some(&0));
 }
+
+/// The planted fault shows: a publish that a retract overtook names bytes that are gone.
+#[cfg(known_bugs)]
+#[test]
+fn without_numbers_a_late_publish_makes_a_ghost() {
+    let (mut w, links) = World::nodes(1);
+    w.d.plant(crate::bugs::Bugs {
+        no_sequence_numbers: true,
+    });
+    let v = w.put(links[0], 1, "k");
+    let seq = w.last_seq(links[0]);
+    w.tell(links[0], vec![retract("k", v), absent("k", v)]);
+    w.tell_at(links[0], seq, vec![publish("k", v)]);
+    assert_eq!(w.found("k"), Some(v));
+}
