@@ -97,7 +97,7 @@ pub const STANDARD: &[Run] = &[
     full("confirm=1 lease_withheld=0 session=1 master_crash=1 forced=1"),
 ];
 
-/// Longer runs, up to an hour; those at the end are cut.
+/// Longer runs, up to an hour; the last two are cut.
 pub const WIDE: &[Run] = &[
     full("session=1 master_crash=1 put=2"),
     full("replicas=2 master_crash=1 forced=1"),
