@@ -295,7 +295,7 @@ fn a_put_to_a_node_that_never_publishes_ends_by_its_deadline() {
     let result = client.put("k", b"value", &options);
     let took = start.elapsed();
     assert_eq!(code(result), Some(Code::RpcTimeout));
-    assert!((150..400).contains(&took.as_millis()), "{took:?}");
+    assert!((140..400).contains(&took.as_millis()), "{took:?}");
     assert_eq!(master.count(|r| matches!(r, Request::Cancel { .. })), 1);
     assert_eq!(client.counts().deadline_missed, 1);
     assert_eq!(client.counts().deadline_overrun, 0);
@@ -312,7 +312,7 @@ fn a_get_from_a_node_that_never_answers_ends_by_its_deadline_with_a_quiet_buffer
     let result = client.get_into("k", &mut into, &quick());
     let took = start.elapsed();
     assert_eq!(code(result), Some(Code::RpcTimeout));
-    assert!((150..400).contains(&took.as_millis()), "{took:?}");
+    assert!((140..400).contains(&took.as_millis()), "{took:?}");
     assert_eq!(into, [0xAA; 16]);
 }
 

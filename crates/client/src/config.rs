@@ -44,6 +44,11 @@ impl Config {
         }
     }
 
+    /// The usual settings for a pool that is embedded in this process.
+    pub fn in_process() -> Self {
+        Config::new("in-process")
+    }
+
     /// Refuses settings that cannot work.
     ///
     /// # Errors

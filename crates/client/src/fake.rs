@@ -278,11 +278,14 @@ pub(crate) enum Whim {
     Hang,
 }
 
+/// First free byte, and what is stored.
+type Objects = (u64, HashMap<(ObjectName, Version), Stored>);
+
 struct Inner {
     place: Place,
     master: Arc<FakeMaster>,
     segment: Segment,
-    objects: Mutex<(u64, HashMap<(ObjectName, Version), Stored>)>,
+    objects: Mutex<Objects>,
     writes: Mutex<VecDeque<Whim>>,
     reads: Mutex<VecDeque<Whim>>,
 }
@@ -403,41 +406,39 @@ impl WriteTicket for FakeWrite {
         Cancel::new()
     }
 
-    fn end(self, filled: Filled) -> impl Future<Output = Result<(), Failure>> + Send {
-        async move {
-            if filled != Filled::Sound {
-                let text = "the bytes do not have their checksum";
-                return Err(Failure::new(Code::ChecksumMismatch, Stage::Write, text));
+    async fn end(self, filled: Filled) -> Result<(), Failure> {
+        if filled != Filled::Sound {
+            let text = "the bytes do not have their checksum";
+            return Err(Failure::new(Code::ChecksumMismatch, Stage::Write, text));
+        }
+        if matches!(self.whim, Some(Whim::Hang)) {
+            return std::future::pending().await;
+        }
+        let shape = Shape {
+            size: self.request.size,
+            checksum: self.request.sums.whole(self.request.size),
+        };
+        let stored = Stored {
+            extents: self.extents,
+            shape,
+            sums: Arc::new(self.request.sums),
+        };
+        let inner = &self.node.0;
+        let name = self.request.name;
+        let version = self.request.version;
+        inner
+            .objects
+            .lock()
+            .1
+            .insert((name.clone(), version), stored);
+        inner
+            .master
+            .publish(name, version, shape, inner.place.clone());
+        match self.whim {
+            Some(Whim::LieAbout(code)) => {
+                Err(Failure::new(code, Stage::Publish, "the answer was lost"))
             }
-            if matches!(self.whim, Some(Whim::Hang)) {
-                return std::future::pending().await;
-            }
-            let shape = Shape {
-                size: self.request.size,
-                checksum: self.request.sums.whole(self.request.size),
-            };
-            let stored = Stored {
-                extents: self.extents,
-                shape,
-                sums: Arc::new(self.request.sums),
-            };
-            let inner = &self.node.0;
-            let name = self.request.name;
-            let version = self.request.version;
-            inner
-                .objects
-                .lock()
-                .1
-                .insert((name.clone(), version), stored);
-            inner
-                .master
-                .publish(name, version, shape, inner.place.clone());
-            match self.whim {
-                Some(Whim::LieAbout(code)) => {
-                    Err(Failure::new(code, Stage::Publish, "the answer was lost"))
-                }
-                _ => Ok(()),
-            }
+            _ => Ok(()),
         }
     }
 }

@@ -127,7 +127,8 @@ impl Client {
     /// Connects to the master and adds a node of this process to its pool. Puts and gets that land
     /// in it are memory copies. The node's master and token are those of `config`.
     ///
-    /// Blocks until the node is registered; must not be called on a thread that drives a runtime.
+    /// Blocks until the master answers (`config.connect_timeout`) and the node is registered (its own
+    /// ready time-out); must not be called on a thread that drives a runtime.
     ///
     /// # Errors
     /// As [`Client::connect`], or why the node cannot be started.
@@ -138,8 +139,6 @@ impl Client {
         let master = base.connect(config)?;
         node.master = snowskin_node::Master::Remote(config.master.clone());
         node.token = config.token.clone();
-        let left = base.clock.left(base.deadline);
-        node.ready_timeout = node.ready_timeout.max(left);
         let running = snowskin_node::Node::start(node).map_err(not_started)?;
         let parts = Parts {
             nodes: vec![running],

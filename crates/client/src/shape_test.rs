@@ -19,7 +19,7 @@ fn master() -> MasterConfig {
 }
 
 fn embedded(nodes: Vec<NodeConfig>) -> Client {
-    Client::embed(&Config::new("in-process"), &master(), nodes).unwrap()
+    Client::embed(&Config::in_process(), &master(), nodes).unwrap()
 }
 
 fn bytes(len: usize, seed: usize) -> Vec<u8> {
@@ -58,7 +58,7 @@ fn an_embedded_pool_serves_without_a_port() {
 fn an_embedded_pool_replaces_removes_and_lists() {
     let mut config = master();
     config.policy.lease_ttl = Millis(1);
-    let client = Client::embed(&Config::new("in-process"), &config, vec![node(32 << 20)]).unwrap();
+    let client = Client::embed(&Config::in_process(), &config, vec![node(32 << 20)]).unwrap();
     let replace = PutOptions {
         mode: PutMode::Replace,
         ..PutOptions::default()
@@ -134,7 +134,7 @@ fn a_batch_into_an_embedded_pool_keeps_its_order() {
 fn a_full_embedded_pool_evicts_for_new_objects() {
     let mut config = master();
     config.policy.lease_ttl = Millis(50);
-    let client = Client::embed(&Config::new("in-process"), &config, vec![node(16 << 20)]).unwrap();
+    let client = Client::embed(&Config::in_process(), &config, vec![node(16 << 20)]).unwrap();
     for i in 0..64 {
         let data = bytes(1 << 20, i);
         client
@@ -147,9 +147,9 @@ fn a_full_embedded_pool_evicts_for_new_objects() {
 
 #[test]
 fn an_embedded_pool_without_a_node_or_with_too_much_memory_is_refused() {
-    let none = Client::embed(&Config::new("in-process"), &master(), Vec::new());
+    let none = Client::embed(&Config::in_process(), &master(), Vec::new());
     assert_eq!(none.map_err(|f| f.code).err(), Some(Code::InvalidParams));
-    let huge = Client::embed(&Config::new("in-process"), &master(), vec![node(1 << 50)]);
+    let huge = Client::embed(&Config::in_process(), &master(), vec![node(1 << 50)]);
     let failure = huge.err().unwrap();
     assert_eq!(failure.code, Code::InvalidParams);
     assert!(failure.message.contains("segment"), "{failure}");

@@ -152,39 +152,30 @@ impl Link {
                 Broken::Unsent(failure)
             });
         }
-        loop {
-            let frame = match self.read(clock, deadline) {
-                Ok(frame) => frame,
-                Err(error) => {
-                    let failure = self.failure("before the answer came", &error);
-                    return Err(if is_late(&error) {
-                        Broken::Late(failure)
-                    } else {
-                        Broken::Lost(failure)
-                    });
-                }
-            };
-            match frame.kind {
-                Kind::Reply if frame.id == id => {
-                    return Reply::from_frame(frame).map_err(|error| {
-                        let error = invalid(error);
-                        Broken::Lost(self.failure("with an answer that cannot be read", &error))
-                    });
-                }
-                Kind::Closing => {
-                    return Err(Broken::Lost(match Closing::from_frame(frame) {
-                        Ok(Closing(failure)) => failure.with_peer(self.peer.as_ref()),
-                        Err(error) => {
-                            self.failure("with words that cannot be read", &invalid(error))
-                        }
-                    }));
-                }
-                _ => {
-                    let error = io::Error::from(io::ErrorKind::InvalidData);
-                    return Err(Broken::Lost(
-                        self.failure("with a frame nobody asked for", &error),
-                    ));
-                }
+        let frame = match self.read(clock, deadline) {
+            Ok(frame) => frame,
+            Err(error) => {
+                let failure = self.failure("before the answer came", &error);
+                return Err(if is_late(&error) {
+                    Broken::Late(failure)
+                } else {
+                    Broken::Lost(failure)
+                });
+            }
+        };
+        match frame.kind {
+            Kind::Reply if frame.id == id => Reply::from_frame(frame).map_err(|error| {
+                let error = invalid(error);
+                Broken::Lost(self.failure("with an answer that cannot be read", &error))
+            }),
+            Kind::Closing => Err(Broken::Lost(match Closing::from_frame(frame) {
+                Ok(Closing(failure)) => failure.with_peer(self.peer.as_ref()),
+                Err(error) => self.failure("with words that cannot be read", &invalid(error)),
+            })),
+            _ => {
+                let error = io::Error::from(io::ErrorKind::InvalidData);
+                let failure = self.failure("with a frame nobody asked for", &error);
+                Err(Broken::Lost(failure))
             }
         }
     }

@@ -17,7 +17,7 @@ use super::{CallId, Ticket, about, malformed, timed_out};
 use snowskin_types::access::WriteRequest;
 use snowskin_types::call::{Cancelled, Keys, PutMode, Reserve, Reserved};
 use snowskin_types::checksum::{PieceSums, piece_count};
-use snowskin_types::limits::{OBJECT_BYTES_MAX, PUT_WAIT, REPLICAS_MAX};
+use snowskin_types::limits::{METADATA_TIMEOUT, OBJECT_BYTES_MAX, PUT_WAIT, REPLICAS_MAX};
 use snowskin_types::object::{Attributes, Place};
 use snowskin_types::{Code, Failure, Key, Millis, NodeId, Now, Retry, Stage, Tenant, Version};
 use std::collections::HashMap;
@@ -138,6 +138,12 @@ enum State {
     Done,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Then {
+    Reserve,
+    Cancel,
+}
+
 #[derive(Debug)]
 struct Item {
     ask: PutItem,
@@ -153,6 +159,12 @@ struct Item {
     open: Vec<Ticket>,
     written: u32,
     pauses: u32,
+    /// Every place of the version under way has said that it will never hold it.
+    refused: bool,
+    /// What the end of a pause brings.
+    then: Then,
+    /// Since when the master could not be asked, or not answer.
+    unanswered: Option<Now>,
     /// Since when no node could be placed on.
     unplaced: Option<Now>,
     /// A node waited for space in vain.
@@ -197,6 +209,9 @@ impl Put {
                 open: Vec::new(),
                 written: 0,
                 pauses: 0,
+                refused: false,
+                then: Then::Reserve,
+                unanswered: None,
                 unplaced: None,
                 full: None,
                 failure: None,
@@ -268,7 +283,10 @@ impl Put {
         } else {
             for index in std::mem::take(&mut self.pausing) {
                 match self.items[index].state {
-                    State::Pausing(until) if until <= now => self.set_to_reserve(index),
+                    State::Pausing(until) if until <= now => match self.items[index].then {
+                        Then::Reserve => self.set_to_reserve(index),
+                        Then::Cancel => self.set_to_cancel(index),
+                    },
                     State::Pausing(_) => self.pausing.push(index),
                     _ => {}
                 }
@@ -294,7 +312,7 @@ impl Put {
                 for index in indices {
                     // The link broke: whether the request arrived is not known, but a reservation
                     // that nobody writes to ends by itself.
-                    if failure.code == Code::RpcFail {
+                    if failure.code == Code::RpcFail && self.is_soon(now, index) {
                         self.pause(now, index, failure.clone(), out);
                     } else {
                         self.fail(index, failure.clone(), out);
@@ -308,6 +326,7 @@ impl Put {
             if self.items[index].state != State::Reserving {
                 continue;
             }
+            self.items[index].unanswered = None;
             match answer {
                 Some(Reserved::Placed {
                     version,
@@ -401,6 +420,7 @@ impl Put {
         }
         item.state = State::Writing;
         item.written = 0;
+        item.refused = true;
         item.unplaced = None;
         let patience = match item.full {
             Some(_) => Millis(0),
@@ -446,6 +466,7 @@ impl Put {
                 if !matches!(failure.code, Code::InvalidWrite | Code::ReplicaGone) {
                     item.avoid.push(place.node);
                 }
+                item.refused &= is_refusal(failure.code);
                 item.failure = Some(failure);
             }
         }
@@ -492,7 +513,15 @@ impl Put {
                     self.finish(index, Ok(outcome), out);
                 }
                 Some(Cancelled::Ended) => self.again(now, index, out),
+                // Nobody holds it and nobody ever will: the master's word adds nothing.
+                Some(Cancelled::Failed(_)) if item.refused => self.again(now, index, out),
                 Some(Cancelled::Failed(cancel)) => {
+                    let waits = cancel.code.retry() == Retry::Same && !self.past_deadline;
+                    if waits && self.is_soon(now, index) {
+                        self.pause_to(now, index, cancel, Then::Cancel, out);
+                        continue;
+                    }
+                    let item = &mut self.items[index];
                     let mut failure = item.failure.clone().unwrap_or(cancel);
                     failure
                         .message
@@ -531,16 +560,39 @@ impl Put {
         }
     }
 
+    /// Whether a master that cannot be asked, or cannot answer yet, is still given time.
+    fn is_soon(&mut self, now: Now, index: usize) -> bool {
+        let since = *self.items[index].unanswered.get_or_insert(now);
+        now.since(since) < METADATA_TIMEOUT
+    }
+
     /// Reserves again after a while, if attempts and time are left.
     fn pause(&mut self, now: Now, index: usize, failure: Failure, out: &mut Vec<Step>) {
         let item = &mut self.items[index];
-        let until = now + Millis(PAUSE_MIN.0 << item.pauses.min(3));
-        item.pauses += 1;
-        if item.attempts >= ATTEMPTS_MAX || until >= self.deadline {
+        if item.attempts >= ATTEMPTS_MAX {
             let cause = item.failure.take().unwrap_or(failure);
             return self.fail(index, cause, out);
         }
-        item.state = State::Pausing(until);
+        self.pause_to(now, index, failure, Then::Reserve, out);
+    }
+
+    fn pause_to(
+        &mut self,
+        now: Now,
+        index: usize,
+        failure: Failure,
+        then: Then,
+        out: &mut Vec<Step>,
+    ) {
+        let item = &mut self.items[index];
+        let until = now + Millis(PAUSE_MIN.0 << item.pauses.min(3));
+        item.pauses += 1;
+        if until >= self.deadline && then == Then::Reserve {
+            let cause = item.failure.take().unwrap_or(failure);
+            return self.fail(index, cause, out);
+        }
+        item.then = then;
+        item.state = State::Pausing(until.min(self.deadline));
         item.failure.get_or_insert(failure);
         self.pausing.push(index);
     }
@@ -658,6 +710,10 @@ impl Put {
                     Stage::Write
                 }
                 State::ToCancel | State::Cancelling => Stage::Write,
+                State::Pausing(_) if item.then == Then::Cancel => {
+                    self.set_to_cancel(index);
+                    Stage::Write
+                }
                 State::Behind | State::ToReserve | State::Reserving | State::Pausing(_) => {
                     let cause = item.failure.clone();
                     let failure = timed_out(&item.ask.key, Stage::Reserve, cause.as_ref());
@@ -744,6 +800,14 @@ impl PutItem {
         };
         Err(Failure::new(Code::InvalidParams, Stage::Reserve, message).with_key(&self.key))
     }
+}
+
+/// Whether a place that answers a write so does not hold the version and never will.
+fn is_refusal(code: Code) -> bool {
+    matches!(
+        code,
+        Code::InvalidWrite | Code::ReplicaGone | Code::NoSpace | Code::InvalidParams
+    )
 }
 
 impl Item {

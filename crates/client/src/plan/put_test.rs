@@ -420,14 +420,49 @@ fn at_the_deadline_writes_are_aborted_and_asked_about_once_more() {
 }
 
 #[test]
-fn a_cancel_that_fails_leaves_the_failure_of_the_write_and_says_that_it_is_ambiguous() {
+fn a_put_refused_over_a_failover_is_reserved_again_whatever_the_new_master_says() {
+    let mut put = plan(vec![ask("a")]);
+    let steps = failed_write(&mut put, Code::InvalidWrite);
+    let starting = Failure::new(Code::UnavailableInStatus, Stage::Reserve, "inventories");
+    let steps = cancelled(&mut put, 3, &steps, Cancelled::Failed(starting));
+    assert!(steps.is_empty(), "it pauses");
+    let wake = put.wake().0;
+    let steps = step(&mut put, wake, Event::Tick);
+    let steps = grant(&mut put, wake, &steps, vec![placed(6, &[0])]);
+    let steps = end(&mut put, wake, writes_of(&steps)[0].0, None);
+    assert_eq!(outcome_of(&steps, 0), written(6, 1));
+}
+
+#[test]
+fn a_new_master_that_cannot_tell_yet_is_asked_again() {
     let mut put = plan(vec![ask("a")]);
     let steps = failed_write(&mut put, Code::TransferFail);
-    let event = Event::Cancelled {
-        call: call_of(&steps),
-        reply: Err(Failure::new(Code::RpcFail, Stage::Session, "no master")),
-    };
-    let steps = step(&mut put, 3, event);
+    let starting = Failure::new(Code::UnavailableInStatus, Stage::Reserve, "inventories");
+    assert!(cancelled(&mut put, 3, &steps, Cancelled::Failed(starting)).is_empty());
+    let wake = put.wake().0;
+    let steps = step(&mut put, wake, Event::Tick);
+    assert!(is_cancel(&steps), "{steps:?}");
+    let steps = cancelled(&mut put, wake, &steps, Cancelled::Published);
+    assert_eq!(outcome_of(&steps, 0), written(5, 1));
+}
+
+#[test]
+fn a_cancel_that_fails_leaves_the_failure_of_the_write_and_says_that_it_is_ambiguous() {
+    let mut put = plan(vec![ask("a")]);
+    let mut steps = failed_write(&mut put, Code::TransferFail);
+    let mut now = 3;
+    loop {
+        let event = Event::Cancelled {
+            call: call_of(&steps),
+            reply: Err(Failure::new(Code::RpcFail, Stage::Session, "no master")),
+        };
+        steps = step(&mut put, now, event);
+        if put.is_done() {
+            break;
+        }
+        now = put.wake().0;
+        steps = step(&mut put, now, Event::Tick);
+    }
     let Some(Step::Done {
         outcome: Err(failure),
         ..
@@ -438,6 +473,7 @@ fn a_cancel_that_fails_leaves_the_failure_of_the_write_and_says_that_it_is_ambig
     assert_eq!(failure.code, Code::TransferFail);
     assert_eq!(failure.peer.as_deref(), Some("node1:1"));
     assert!(failure.message.contains("not known"), "{failure}");
+    assert!(now >= 3 + METADATA_TIMEOUT.0, "{now}");
 }
 
 #[test]
