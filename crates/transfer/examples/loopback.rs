@@ -46,11 +46,13 @@ fn main() {
     let rounds: usize = std::env::args()
         .nth(1)
         .map_or(5, |text| text.parse().unwrap());
-    let node = Node::new(Memory::new(4 << 30, 4 << 20));
+    let node = Node::new(Memory::new(3 << 30, 4 << 20));
+    node.memory().populate();
     let (place, transport) = (node.place(), transport());
     let mut raw = raw_peer();
     let mut memory = vec![1u8; 64 * MIB];
     let mut run_id = 0;
+    let only: Option<usize> = std::env::args().nth(2).map(|text| text.parse().unwrap());
     for (size, count) in [
         (64 << 10, 64),
         (MIB, 1),
@@ -58,6 +60,9 @@ fn main() {
         (16 * MIB, 1),
         (64 * MIB, 1),
     ] {
+        if only.is_some_and(|only| only != size) {
+            continue;
+        }
         let total = size * count;
         let repeat = (128 * MIB / total).clamp(1, 64);
         let bytes = pattern(size, 7);
@@ -86,7 +91,7 @@ fn main() {
             }
             ours.push((total * repeat) as f64 / start.elapsed().as_secs_f64() / 1e9);
             run_id += 1;
-            if run_id * total < 3 << 30 {
+            if puts.len() < 5 {
                 let fresh: Vec<String> = keys.iter().map(|key| format!("{key}-{run_id}")).collect();
                 let start = Instant::now();
                 for completion in run(

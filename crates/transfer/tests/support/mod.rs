@@ -93,6 +93,13 @@ impl Memory {
         change(&mut self.state.lock().behaviour);
     }
 
+    /// Takes the page faults before anything is measured.
+    pub fn populate(&self) {
+        self.segment
+            .populate(64 << 20, |_| std::ops::ControlFlow::Continue(()))
+            .unwrap();
+    }
+
     pub fn ended(&self) -> Vec<Filled> {
         self.state.lock().ended.clone()
     }

@@ -185,12 +185,13 @@ impl Peer {
             self.waiting = false;
             self.waiter = None;
         }
+        let mut taken = shared.pool.take(&self.address, None);
         // Only who has no connection at all waits for one.
-        let waiter = match self.connections.is_empty() && self.dialling.is_none() {
-            true => Waiter::new().ok().map(Arc::new),
-            false => None,
-        };
-        match shared.pool.take(&self.address, waiter.as_ref()) {
+        if matches!(taken, Taken::Wait) && self.connections.is_empty() && self.dialling.is_none() {
+            self.waiter = Waiter::new().ok().map(Arc::new);
+            taken = shared.pool.take(&self.address, self.waiter.as_ref());
+        }
+        match taken {
             Taken::Idle(mut connection) => {
                 connection.taken(now);
                 self.connections.push(*connection);
@@ -209,8 +210,7 @@ impl Peer {
                 !self.fruitless
             }
             Taken::Wait => {
-                self.waiting = waiter.is_some();
-                self.waiter = waiter;
+                self.waiting = self.waiter.is_some();
                 false
             }
         }

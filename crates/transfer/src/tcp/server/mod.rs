@@ -175,6 +175,11 @@ async fn accept<E: Endpoint>(
         match accepted {
             Ok((stream, peer)) => {
                 let counters = &shared.counters;
+                // This task is one of the set. Counted before the peer can notice.
+                if tasks.running() > shared.options.connections_max {
+                    count(&counters.connections_over_limit);
+                    continue;
+                }
                 let task = connection(stream, peer, Arc::clone(&shared), tasks.clone());
                 if tasks.spawn_on(&runtime, "data-connection", task).is_err() {
                     count(&counters.connections_over_limit);
