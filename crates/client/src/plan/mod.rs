@@ -10,6 +10,7 @@
 pub mod get;
 pub mod location;
 pub mod put;
+mod put_step;
 pub mod split;
 
 use snowskin_types::{Code, Failure, Key, Stage};

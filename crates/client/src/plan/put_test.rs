@@ -1,4 +1,6 @@
 use super::*;
+use snowskin_types::checksum::PieceSums;
+use snowskin_types::object::Attributes;
 use snowskin_types::{Detail, Epoch};
 
 fn key(name: &str) -> Key {
