@@ -90,7 +90,11 @@ impl<'c, E: Endpoint> Intake<'c, E> {
             };
             match self.incoming(patience).await? {
                 Incoming::Frame(frame) => self.request(frame).await?,
-                Incoming::Payload { id } => self.discard(id).await?,
+                Incoming::Payload { id } => {
+                    self.discard(id).await?;
+                    // Lets the answer go out that makes the peer stop.
+                    tokio::task::yield_now().await;
+                }
             }
         }
     }
@@ -310,7 +314,7 @@ impl<'c, E: Endpoint> Intake<'c, E> {
         let answers = self.answers.clone();
         let interval = self.shared.options.waiting_interval;
         let counters = Arc::clone(&self.shared.counters);
-        self.ending.spawn(async move {
+        let answer = async move {
             let result = alive(id, &answers, interval, ticket.end(filled)).await;
             let result = match filled {
                 Filled::Sound => result,
@@ -330,7 +334,13 @@ impl<'c, E: Endpoint> Intake<'c, E> {
             }
             // A closed queue means that the connection has ended.
             answers.send(encoded(id, &WriteDone(result))).await.ok();
-        });
+        };
+        if let Ok(Received::Cut | Received::GivenUp) = received {
+            // No publish is awaited; payload that may still come waits until the peer can know.
+            answer.await;
+        } else {
+            self.ending.spawn(answer);
+        }
         received.map(|_| ())
     }
 
