@@ -8,6 +8,8 @@
 mod arena;
 mod checksum;
 mod copying;
+mod loopback;
+mod raw_socket;
 mod report;
 
 use std::process::ExitCode;
@@ -33,6 +35,11 @@ enum Bench {
     Copy(copying::Options),
     /// CRC-64/NVME, by length.
     Crc(checksum::Options),
+    /// Gets and puts of two processes over loopback TCP, beside a raw socket and a copy.
+    Loopback(loopback::Options),
+    /// The other process of the raw socket probe.
+    #[command(hide = true)]
+    RawServer,
 }
 
 /// Whether a bench met what it promises.
@@ -47,6 +54,8 @@ fn main() -> ExitCode {
         Bench::Arena(options) => arena::run(options, arguments.json),
         Bench::Copy(options) => copying::run(options, arguments.json),
         Bench::Crc(options) => checksum::run(options, arguments.json),
+        Bench::Loopback(options) => loopback::run(options, arguments.json),
+        Bench::RawServer => raw_socket::serve().map(|()| Outcome::Met),
     };
     match result {
         Ok(Outcome::Met) => ExitCode::SUCCESS,
