@@ -26,7 +26,12 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "transfer", "proto", "runtime", "types", "memory", "node", "master",
         ],
     ),
-    ("cli", &["client", "master", "node", "proto", "store", "types", "runtime"]),
+    (
+        "cli",
+        &[
+            "client", "master", "node", "proto", "store", "types", "runtime",
+        ],
+    ),
     ("sim", &["*"]),
     ("model", &[]),
     ("bench", &["*"]),
