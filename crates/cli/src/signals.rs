@@ -1,7 +1,7 @@
 //! Signals that end the program, and the end of standard input.
 
 use crate::exit::Ending;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -61,9 +61,6 @@ impl Signals {
 
     /// Waits for the next one, at most `limit`.
     pub fn wait(&self, limit: Duration) -> Option<u8> {
-        match self.numbers.recv_timeout(limit) {
-            Ok(number) => Some(number),
-            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => None,
-        }
+        self.numbers.recv_timeout(limit).ok()
     }
 }
