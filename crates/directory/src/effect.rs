@@ -106,6 +106,12 @@ pub enum Counter {
     Abandoned,
     /// Nodes forgotten.
     NodesForgotten,
+    /// Writes that waited for space, as their nodes tell.
+    PutWaited,
+    /// Writes that waited for space in vain, as their nodes tell.
+    PutWaitFailed,
+    /// Bytes that nodes found without their checksum.
+    NodeChecksumFailures,
 }
 
 /// An output of the core.

@@ -4,6 +4,7 @@ use crate::directory::Directory;
 use crate::object::{Ix, Owes};
 use snowskin_types::call::NodeState;
 use snowskin_types::id::NodeId;
+use snowskin_types::link::NodeFigures;
 
 /// Figures of the whole directory, cheap to read at any time.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -51,6 +52,8 @@ pub struct SegmentGauge {
     pub capacity: u64,
     /// Seen as.
     pub state: NodeState,
+    /// What it told of itself last; zero when it has not told yet.
+    pub figures: NodeFigures,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -184,6 +187,7 @@ impl Directory {
                 used: node.used,
                 capacity: node.capacity,
                 state: node.state,
+                figures: node.figures().unwrap_or_default(),
             });
         }
         gauges

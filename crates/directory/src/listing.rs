@@ -218,6 +218,10 @@ impl Directory {
             dram_capacity: node.capacity,
             replicas: self.nodes.life(node.life).map_or(0, |l| l.replicas),
             policy: node.policy.clone(),
+            replica_bytes: self.nodes.life(node.life).map_or(0, |l| l.bytes),
+            owed: self.nodes.life(node.life).map_or(0, |l| l.obligations),
+            figures: node.figures(),
+            figures_age: node.told_at.until(self.now),
         });
         ClusterStat {
             term: self.term,

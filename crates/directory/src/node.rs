@@ -5,7 +5,7 @@ use crate::object::{Ix, LifeIx, NO_LIFE};
 use snowskin_types::call::NodeState;
 use snowskin_types::id::{Epoch, NodeId, Seq, Session};
 use snowskin_types::limits::{SERVING_LEASE, SERVING_MARGIN};
-use snowskin_types::link::Stamp;
+use snowskin_types::link::{NodeFigures, Stamp};
 use snowskin_types::time::{Millis, Now};
 use snowskin_types::version::Version;
 use std::collections::{BTreeMap, BTreeSet};
@@ -86,6 +86,9 @@ pub(crate) struct Node {
     pub(crate) used: u64,
     pub(crate) largest_free: u64,
     pub(crate) policy: String,
+    /// What it told of itself last, in which life, and when that came.
+    pub(crate) told: Option<(Epoch, NodeFigures)>,
+    pub(crate) told_at: Now,
     pub(crate) link: Option<LinkId>,
     pub(crate) session: Option<Session>,
     pub(crate) last_seq: Seq,
@@ -121,6 +124,12 @@ pub(crate) struct Node {
 impl Node {
     pub(crate) fn stopped(&self, now: Now) -> bool {
         self.serving_until <= now
+    }
+
+    /// What it told of itself in its present life.
+    pub(crate) fn figures(&self) -> Option<NodeFigures> {
+        let (epoch, figures) = self.told?;
+        (epoch == self.epoch).then_some(figures)
     }
 
     pub(crate) fn readable(&self) -> bool {
@@ -253,6 +262,8 @@ impl Nodes {
             used: 0,
             largest_free: 0,
             policy: String::new(),
+            told: None,
+            told_at: now,
             link: None,
             session: None,
             last_seq: Seq(0),

@@ -10,7 +10,7 @@ use snowskin_types::call::NodeState;
 use snowskin_types::error::{Code, Failure, Stage};
 use snowskin_types::id::{Seq, Session};
 use snowskin_types::limits::{NODE_BATCH_ITEMS_MAX, PING_INTERVAL, SERVING_LEASE};
-use snowskin_types::link::{FromNode, ItemResult, NodeItem, Register, Stamp, ToNode};
+use snowskin_types::link::{FromNode, ItemResult, NodeFigures, NodeItem, Register, Stamp, ToNode};
 use snowskin_types::time::Now;
 use snowskin_types::version::Version;
 
@@ -44,6 +44,7 @@ impl Directory {
                 used,
                 largest_free,
                 policy,
+                figures,
             } => {
                 let Some(ix) = self.in_session(link, session) else {
                     return;
@@ -62,9 +63,39 @@ impl Directory {
                         node.policy = policy;
                     }
                 }
+                if let Some(figures) = figures {
+                    self.told_figures(ix, figures);
+                }
                 self.heard(ix);
                 self.release_withheld(ix);
             }
+        }
+    }
+
+    /// Adds what was done since the node told last. What an unknown life did before counts too: nothing is
+    /// lost with a master.
+    fn told_figures(&mut self, ix: NodeIx, figures: NodeFigures) {
+        let now = self.now;
+        let Some(node) = self.nodes.get_mut(ix) else {
+            return;
+        };
+        let before = node.figures().unwrap_or_default();
+        node.told = Some((node.epoch, figures));
+        node.told_at = now;
+        for (counter, now, before) in [
+            (Counter::PutWaited, figures.put_waited, before.put_waited),
+            (
+                Counter::PutWaitFailed,
+                figures.put_wait_failed,
+                before.put_wait_failed,
+            ),
+            (
+                Counter::NodeChecksumFailures,
+                figures.checksum_failures,
+                before.checksum_failures,
+            ),
+        ] {
+            self.count(counter, now.saturating_sub(before));
         }
     }
 

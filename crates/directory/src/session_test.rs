@@ -7,7 +7,7 @@ use snowskin_types::call::*;
 use snowskin_types::error::Code;
 use snowskin_types::id::{ClusterId, Epoch, Term};
 use snowskin_types::limits::*;
-use snowskin_types::link::{FromNode, ItemResult, NodeItem, Stamp, ToNode};
+use snowskin_types::link::{FromNode, ItemResult, NodeFigures, NodeItem, Stamp, ToNode};
 use snowskin_types::time::{Millis, Now};
 
 fn refusals(w: &World, link: LinkId) -> Vec<(Code, bool)> {
@@ -465,6 +465,68 @@ fn a_node_that_fell_silent_in_its_inventory_serves_again_only_after_its_end() {
     assert!(confirmed(&w, a).iter().all(|c| *c == 0));
     w.tell(a, vec![absent("k", v)]);
     assert_ne!(confirmed(&w, a).last(), Some(&0));
+}
+
+fn told_waits(w: &mut World, link: LinkId, put_waited: u64) {
+    let node = w.d.stat().nodes[0].place.node;
+    let session =
+        w.d.inspect()
+            .nodes
+            .iter()
+            .find(|n| n.node == node)
+            .unwrap()
+            .session;
+    let message = FromNode::Pong {
+        session: session.unwrap(),
+        nonce: 0,
+        stamp: Stamp(w.now.0),
+        used: 0,
+        largest_free: CAPACITY,
+        policy: None,
+        figures: Some(NodeFigures {
+            held: 7,
+            put_waited,
+            ..NodeFigures::default()
+        }),
+    };
+    w.feed(Event::Node { link, message });
+}
+
+#[test]
+fn what_nodes_did_adds_up_over_their_lives() {
+    let (mut w, links) = World::nodes(1);
+    assert_eq!(w.d.stat().nodes[0].figures, None, "nothing was told yet");
+    told_waits(&mut w, links[0], 3);
+    told_waits(&mut w, links[0], 3);
+    told_waits(&mut w, links[0], 5);
+    assert_eq!(w.counted(Counter::PutWaited), 5);
+    w.pass(100);
+    let node = w.d.stat().nodes[0].clone();
+    assert_eq!(node.figures.unwrap().held, 7);
+    assert_eq!(node.figures_age, Millis(100));
+    w.lose(links[0]);
+    let again = w.rejoin(1, 2);
+    assert_eq!(
+        w.d.stat().nodes[0].figures,
+        None,
+        "another life has told nothing"
+    );
+    told_waits(&mut w, again, 2);
+    assert_eq!(w.counted(Counter::PutWaited), 7);
+}
+
+#[test]
+fn what_a_node_owes_and_what_it_is_named_for_are_in_its_stat() {
+    let (mut w, links) = World::nodes(1);
+    let v = w.put(links[0], 1, "k");
+    let node = w.d.stat().nodes[0].clone();
+    assert_eq!((node.replicas, node.owed), (1, 0));
+    assert_eq!(node.replica_bytes, w.d.stat().bytes);
+    w.tell(links[0], vec![retract("k", v)]);
+    let node = w.d.stat().nodes[0].clone();
+    assert_eq!((node.replicas, node.replica_bytes, node.owed), (0, 0, 1));
+    w.tell(links[0], vec![absent("k", v)]);
+    assert_eq!(w.d.stat().nodes[0].owed, 0);
 }
 
 /// The planted fault shows: a publish that a retract overtook names bytes that are gone.

@@ -257,6 +257,7 @@ impl World {
             used: 0,
             largest_free: CAPACITY,
             policy: None,
+            figures: None,
         };
         self.feed(Event::Node { link, message });
     }

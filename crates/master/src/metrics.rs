@@ -7,6 +7,7 @@ use crate::ledger::{OPS, SIZE_BOUNDS};
 use snowskin_directory::effect::Counter;
 use snowskin_types::Term;
 use snowskin_types::call::NodeState;
+use snowskin_types::link::NodeFigures;
 use std::fmt::{Display, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -243,6 +244,12 @@ impl Scrape<'_> {
                 self.rss_bytes,
             ),
         ]);
+        for (name, help, of) in NODE_GAUGES {
+            out.family(name, "gauge", help);
+            for s in alive() {
+                out.labelled(name, "segment", &s.address, of(&s.figures));
+            }
+        }
         out.family("snowskin_nodes", "gauge", "known nodes by state");
         for (text, count) in [
             ("alive", gauges.alive),
@@ -435,6 +442,27 @@ impl Scrape<'_> {
     }
 }
 
+/// A figure that each live node tells of itself.
+type NodeGauge = (&'static str, &'static str, fn(&NodeFigures) -> u64);
+
+const NODE_GAUGES: [NodeGauge; 3] = [
+    (
+        "snowskin_replicas_held",
+        "versions that a live node serves",
+        |f| f.held,
+    ),
+    (
+        "snowskin_replica_bytes_held",
+        "payload bytes of the versions that a live node serves",
+        |f| f.held_bytes,
+    ),
+    (
+        "snowskin_reads_under_way",
+        "reads that a live node serves now",
+        |f| f.pins,
+    ),
+];
+
 /// Counters of the directory under their own names.
 const DIRECTORY: &[(Counter, &str, &str)] = &[
     (
@@ -497,5 +525,20 @@ const DIRECTORY: &[(Counter, &str, &str)] = &[
         Counter::NodesForgotten,
         "nodes_forgotten",
         "nodes forgotten after a long absence",
+    ),
+    (
+        Counter::PutWaited,
+        "put_wait",
+        "writes that waited for space, over all nodes",
+    ),
+    (
+        Counter::PutWaitFailed,
+        "put_wait_failed",
+        "writes that waited for space in vain, over all nodes",
+    ),
+    (
+        Counter::NodeChecksumFailures,
+        "node_checksum_failures",
+        "bytes that nodes found without their checksum, in what writers sent or in what is stored",
     ),
 ];

@@ -6,8 +6,8 @@ use crate::frame::Kind;
 use crate::message::Message;
 use crate::shared::{
     ADDRESS_BYTES_MAX, TEXT_BYTES_MAX, append, attributes, attributes_wire, cut, failure,
-    failure_wire, key, key_bytes, keys, packed, parse, place, place_wire, require, same_count,
-    tenant, text, tier, tier_number, unknown,
+    failure_wire, figures, figures_wire, key, key_bytes, keys, packed, parse, place, place_wire,
+    require, same_count, tenant, text, tier, tier_number, unknown,
 };
 use crate::wire::{self, reply::Answer, request::Call};
 use bytes::{Bytes, BytesMut};
@@ -677,6 +677,10 @@ fn cluster_wire(cluster: &ClusterStat) -> wire::ClusterReply {
         dram_capacity: node.dram_capacity,
         replicas: node.replicas,
         policy: cut(&node.policy),
+        replica_bytes: node.replica_bytes,
+        owed: node.owed,
+        figures: figures_wire(node.figures),
+        figures_age_ms: node.figures_age.0,
     };
     wire::ClusterReply {
         term: cluster.term.0,
@@ -708,6 +712,10 @@ fn cluster(cluster: wire::ClusterReply) -> Result<ClusterStat, DecodeError> {
             policy: text("policy", &node.policy, TEXT_BYTES_MAX)?
                 .as_ref()
                 .to_owned(),
+            replica_bytes: node.replica_bytes,
+            owed: node.owed,
+            figures: figures(node.figures),
+            figures_age: Millis(node.figures_age_ms),
         })
     };
     Ok(ClusterStat {

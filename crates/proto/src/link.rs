@@ -7,8 +7,8 @@ use crate::frame::Kind;
 use crate::message::Message;
 use crate::shared::{
     ADDRESS_BYTES_MAX, TEXT_BYTES_MAX, append, attributes, attributes_wire, cut, failure,
-    failure_wire, key_bytes, name, parse, require, session, session_wire, text, tier, tier_number,
-    unknown,
+    failure_wire, figures, figures_wire, key_bytes, name, parse, require, session, session_wire,
+    text, tier, tier_number, unknown,
 };
 use crate::wire::{self, from_node, to_node};
 use bytes::{Bytes, BytesMut};
@@ -98,6 +98,7 @@ fn from_node_wire(message: &FromNode) -> from_node::Message {
             used,
             largest_free,
             policy,
+            figures,
         } => from_node::Message::Pong(wire::Pong {
             session: session_wire(*session),
             nonce: *nonce,
@@ -105,6 +106,7 @@ fn from_node_wire(message: &FromNode) -> from_node::Message {
             used: *used,
             largest_free: *largest_free,
             policy: policy.as_deref().map(cut),
+            figures: figures_wire(*figures),
         }),
     }
 }
@@ -140,6 +142,7 @@ fn from_node(message: from_node::Message) -> Result<FromNode, DecodeError> {
                     text("policy", &policy, TEXT_BYTES_MAX).map(|p| p.as_ref().to_owned())
                 })
                 .transpose()?,
+            figures: figures(p.figures),
         },
     })
 }

@@ -10,6 +10,7 @@ use snowskin_types::error::{Code, Detail, Failure, Stage};
 use snowskin_types::id::{Epoch, NodeId, Session, Term};
 use snowskin_types::key::{Key, ObjectName, Tenant};
 use snowskin_types::limits::BATCH_ITEMS_MAX;
+use snowskin_types::link::NodeFigures;
 use snowskin_types::object::{Attributes, Place, Tier};
 use snowskin_types::time::Millis;
 use std::sync::Arc;
@@ -20,6 +21,30 @@ pub(crate) const ADDRESS_BYTES_MAX: usize = 512;
 pub(crate) const TEXT_BYTES_MAX: usize = 8 * 1024;
 /// Longest name of a group, in bytes.
 pub(crate) const GROUP_BYTES_MAX: usize = 1024;
+
+pub(crate) fn figures_wire(figures: Option<NodeFigures>) -> Option<wire::NodeFigures> {
+    figures.map(|f| wire::NodeFigures {
+        held: f.held,
+        held_bytes: f.held_bytes,
+        pins: f.pins,
+        reads: f.reads,
+        put_waited: f.put_waited,
+        put_wait_failed: f.put_wait_failed,
+        checksum_failures: f.checksum_failures,
+    })
+}
+
+pub(crate) fn figures(figures: Option<wire::NodeFigures>) -> Option<NodeFigures> {
+    figures.map(|f| NodeFigures {
+        held: f.held,
+        held_bytes: f.held_bytes,
+        pins: f.pins,
+        reads: f.reads,
+        put_waited: f.put_waited,
+        put_wait_failed: f.put_wait_failed,
+        checksum_failures: f.checksum_failures,
+    })
+}
 
 /// Parses raw protobuf.
 pub(crate) fn parse<W: prost::Message + Default>(body: Bytes) -> Result<W, DecodeError> {

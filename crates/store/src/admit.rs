@@ -193,6 +193,7 @@ impl Store {
             return;
         }
         count(out, Counter::PutWaited, 1);
+        self.done.put_waited += 1;
         self.waiting.push_back(id);
         self.waiting_due.insert((deadline, id));
         self.waiting_bytes += whole_units(size);
@@ -282,6 +283,7 @@ impl Store {
             };
             let failure = self.no_space(&slot.name, slot.shape.size, "no space came free in time");
             count(out, Counter::PutWaitFailed, 1);
+            self.done.put_wait_failed += 1;
             self.drop_waiting(now, id, Err(failure), out);
         }
     }
@@ -351,6 +353,9 @@ impl Store {
             }
             Filled::Broken => self.ended(name, slot.version),
         };
+        if filled == Filled::Corrupt {
+            self.done.checksum_failures += 1;
+        }
         if filled == Filled::Broken {
             count(out, Counter::WritesFailed, 1);
             self.writes.remove(&write);

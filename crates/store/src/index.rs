@@ -123,6 +123,10 @@ pub(crate) struct Split {
     pub(crate) draining: u64,
     /// Replicas that an inventory tells (a number).
     pub(crate) tellable: u64,
+    /// Versions that are served to new reads (a number).
+    pub(crate) served: u64,
+    /// Their payload.
+    pub(crate) served_bytes: u64,
 }
 
 /// One version of one object.
@@ -240,6 +244,8 @@ impl Slot {
     pub(crate) fn split(&self) -> Split {
         let mut split = Split {
             tellable: u64::from(self.is_tellable()),
+            served: u64::from(self.is_served()),
+            served_bytes: if self.is_served() { self.shape.size } else { 0 },
             ..Split::default()
         };
         let class = match &self.replica {
@@ -391,6 +397,8 @@ impl Index {
         sum.retracting += after.retracting;
         sum.draining += after.draining;
         sum.tellable += after.tellable;
+        sum.served += after.served;
+        sum.served_bytes += after.served_bytes;
     }
 
     fn subtract(&mut self, part: Split) {
@@ -401,6 +409,8 @@ impl Index {
         sum.retracting -= part.retracting;
         sum.draining -= part.draining;
         sum.tellable -= part.tellable;
+        sum.served -= part.served;
+        sum.served_bytes -= part.served_bytes;
     }
 
     /// Bytes by what holds them.

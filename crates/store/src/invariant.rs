@@ -237,4 +237,6 @@ fn add(sums: &mut Split, part: Split) {
     sums.retracting += part.retracting;
     sums.draining += part.draining;
     sums.tellable += part.tellable;
+    sums.served += part.served;
+    sums.served_bytes += part.served_bytes;
 }

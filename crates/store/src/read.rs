@@ -32,6 +32,7 @@ impl Store {
         match self.pin(now, read, request, out) {
             Ok(grant) => {
                 count(out, Counter::ReadsServed, 1);
+                self.done.reads += 1;
                 out.push(Effect::Serve { read, grant });
             }
             Err(failure) => {

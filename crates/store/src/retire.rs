@@ -150,6 +150,7 @@ impl Store {
         };
         if !sound {
             count(out, Counter::ScrubBad, 1);
+            self.done.checksum_failures += 1;
         }
         let Some(slot) = self.index.get_mut(id) else {
             return;

@@ -270,6 +270,7 @@ impl Store {
             used: self.arena.used_bytes(),
             largest_free: self.arena.largest_free(),
             policy: Some(self.force.text()),
+            figures: Some(self.figures()),
         };
         out.push(Effect::Send { link, message });
     }

@@ -18,6 +18,7 @@ use crate::session::{Inventory, Link};
 use snowskin_types::error::{Code, Failure, Stage};
 use snowskin_types::id::{ClusterId, Epoch, NodeId, Session};
 use snowskin_types::key::ObjectName;
+use snowskin_types::link::NodeFigures;
 use snowskin_types::policy::ClusterPolicy;
 use snowskin_types::time::{Millis, Now};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -64,6 +65,8 @@ pub struct Store {
     pub(crate) retracting: BTreeSet<SlotId>,
     pub(crate) evicting: bool,
     pub(crate) more_to_do: bool,
+    /// What was done in this life; what is held is filled in by [`Store::figures`].
+    pub(crate) done: NodeFigures,
     #[cfg(known_bugs)]
     pub(crate) bugs: crate::bugs::Bugs,
 }
@@ -158,6 +161,7 @@ impl Store {
             retracting: BTreeSet::new(),
             evicting: false,
             more_to_do: false,
+            done: NodeFigures::default(),
             #[cfg(known_bugs)]
             bugs: crate::bugs::Bugs::default(),
         })
@@ -238,6 +242,17 @@ impl Store {
             reads: self.reads.len() as u64,
             waiting: self.waiting_due.len() as u64,
             extents: self.arena.extents(),
+        }
+    }
+
+    /// What the master is told with each pong.
+    pub fn figures(&self) -> NodeFigures {
+        let split = self.index.sums();
+        NodeFigures {
+            held: split.served,
+            held_bytes: split.served_bytes,
+            pins: self.reads.len() as u64,
+            ..self.done
         }
     }
 

@@ -3,6 +3,7 @@
 use crate::error::Failure;
 use crate::id::{ClientId, Epoch, NodeId, Term};
 use crate::key::{Key, KeyError, Tenant};
+use crate::link::NodeFigures;
 use crate::object::{Attributes, Place, Shape, Tier};
 use crate::time::Millis;
 use crate::version::Version;
@@ -299,6 +300,15 @@ pub struct NodeStat {
     pub replicas: u64,
     /// Policy in force and its source, as the node tells it.
     pub policy: String,
+    /// Payload bytes of the published replicas.
+    pub replica_bytes: u64,
+    /// Versions that it was given, asked to retire or allowed to reclaim, and whose end (or publish) it
+    /// has not told yet.
+    pub owed: u64,
+    /// What it told of itself last; none when it has not told yet.
+    pub figures: Option<NodeFigures>,
+    /// How long ago that was.
+    pub figures_age: Millis,
 }
 
 /// The cluster in `stat`.

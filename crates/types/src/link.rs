@@ -87,6 +87,25 @@ pub enum ItemResult {
     Held(Millis),
 }
 
+/// What a node measures of itself. Numbers of what was done count from the start of its process life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct NodeFigures {
+    /// Versions that its index serves to new reads.
+    pub held: u64,
+    /// Their payload bytes.
+    pub held_bytes: u64,
+    /// Reads under way, each of which pins a version.
+    pub pins: u64,
+    /// Reads begun.
+    pub reads: u64,
+    /// Writes that had to wait for space.
+    pub put_waited: u64,
+    /// Writes that waited for space in vain.
+    pub put_wait_failed: u64,
+    /// Bytes found without their checksum: sent by a writer, or stored.
+    pub checksum_failures: u64,
+}
+
 /// Node to master.
 #[derive(Debug, Clone, PartialEq)]
 #[allow(missing_docs, reason = "the variants' documentation names the fields")]
@@ -107,6 +126,7 @@ pub enum FromNode {
         used: u64,
         largest_free: u64,
         policy: Option<String>,
+        figures: Option<NodeFigures>,
     },
 }
 

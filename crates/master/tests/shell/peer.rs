@@ -233,6 +233,7 @@ impl Node {
             used: self.used,
             largest_free: 1 << 29,
             policy: None,
+            figures: None,
         };
         self.peer.send(0, &pong);
     }

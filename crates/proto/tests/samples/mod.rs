@@ -334,11 +334,46 @@ pub fn replies() -> Vec<(&'static str, Reply)> {
                     dram_capacity: 6,
                     replicas: 7,
                     policy: "lru (master)".to_owned(),
+                    replica_bytes: 0,
+                    owed: 0,
+                    figures: None,
+                    figures_age: Millis(0),
                 }],
+            }),
+        ),
+        (
+            "reply-cluster-figures",
+            Reply::Cluster(ClusterStat {
+                nodes: vec![NodeStat {
+                    place: place(1),
+                    state: NodeState::Alive,
+                    host: "host-1".to_owned(),
+                    dram_used: 5,
+                    dram_capacity: 6,
+                    replicas: 7,
+                    policy: String::new(),
+                    replica_bytes: 8,
+                    owed: 9,
+                    figures: Some(figures()),
+                    figures_age: Millis(10),
+                }],
+                ..ClusterStat::default()
             }),
         ),
         ("reply-failed", Reply::Failed(failure())),
     ]
+}
+
+fn figures() -> NodeFigures {
+    NodeFigures {
+        held: 1,
+        held_bytes: 2,
+        pins: 3,
+        reads: 4,
+        put_waited: 5,
+        put_wait_failed: 6,
+        checksum_failures: 7,
+    }
 }
 
 pub fn from_node() -> Vec<(&'static str, FromNode)> {
@@ -393,6 +428,19 @@ pub fn from_node() -> Vec<(&'static str, FromNode)> {
                 used: 6,
                 largest_free: 7,
                 policy: Some("lru (master)".to_owned()),
+                figures: None,
+            },
+        ),
+        (
+            "from-node-pong-figures",
+            FromNode::Pong {
+                session: session(),
+                nonce: 5,
+                stamp: Stamp(99),
+                used: 6,
+                largest_free: 7,
+                policy: None,
+                figures: Some(figures()),
             },
         ),
     ]

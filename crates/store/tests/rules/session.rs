@@ -274,6 +274,46 @@ fn a_ping_is_answered_with_the_clock_the_fill_and_the_policy() {
 }
 
 #[test]
+fn a_pong_tells_what_is_served_and_what_was_done() {
+    let mut b = Bench::new(64 * KIB);
+    b.put("a", v(1), 5);
+    b.put("b", v(2), 7 * KIB);
+    let read = b.serve("b", v(2));
+    b.pass(20);
+    let told = b.pongs.last();
+    let Some(FromNode::Pong { figures, .. }) = told else {
+        panic!();
+    };
+    let figures = figures.unwrap();
+    assert_eq!(figures, b.store.figures());
+    assert_eq!((figures.held, figures.held_bytes), (2, 5 + 7 * KIB));
+    assert_eq!((figures.pins, figures.reads), (1, 1));
+    let session = b.store.session().unwrap();
+    let items = vec![(name("b"), v(2))];
+    b.master(ToNode::Retire { session, items });
+    let figures = b.store.figures();
+    assert_eq!(
+        (figures.held, figures.held_bytes),
+        (1, 5),
+        "not served any more"
+    );
+    assert_eq!(figures.pins, 1, "the read goes on");
+    b.end_read(read);
+    assert_eq!(b.store.figures().pins, 0);
+}
+
+#[test]
+fn writes_that_waited_for_space_are_told() {
+    let mut b = Bench::new(64 * KIB);
+    b.put("a", v(1), 48 * KIB);
+    b.start_write(write_of("b", v(2), 60 * KIB));
+    assert_eq!(b.store.figures().put_waited, 1);
+    assert_eq!(b.store.figures().put_wait_failed, 0);
+    b.pass(60_000);
+    assert_eq!(b.store.figures().put_wait_failed, 1);
+}
+
+#[test]
 fn the_pushed_policy_is_in_force_unless_the_node_has_its_own() {
     let mut b = Bench::bare(config(64 * KIB));
     b.policy.eviction_policy = EvictionPolicy::S3Fifo;
