@@ -52,3 +52,5 @@ mod session_test;
 mod sweep_test;
 #[cfg(test)]
 mod testkit;
+#[cfg(test)]
+mod unlisted_test;

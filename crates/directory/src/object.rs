@@ -81,6 +81,8 @@ pub(crate) struct Obligation {
     pub(crate) size: u64,
     pub(crate) life: LifeIx,
     pub(crate) owes: Owes,
+    /// The put may replace an older version, known here or not.
+    pub(crate) replaces: bool,
     /// Session of the life in which it arose.
     pub(crate) generation: u8,
     /// When to look at it again.
@@ -94,6 +96,9 @@ pub(crate) struct Obligation {
 pub(crate) struct Rare {
     /// Versions up to this one are removed for ever.
     pub(crate) floor: Version,
+    /// The put of the current version is answered only when also the nodes that have not told all they
+    /// hold are through.
+    pub(crate) strict: bool,
     pub(crate) claims: Vec<Claim>,
     pub(crate) obligations: Vec<Obligation>,
     /// Answers that wait for owners of this entry.
@@ -106,6 +111,7 @@ impl Default for Rare {
     fn default() -> Self {
         Rare {
             floor: Version::NONE,
+            strict: false,
             claims: Vec::new(),
             obligations: Vec::new(),
             waits: Vec::new(),
@@ -118,6 +124,7 @@ impl Default for Rare {
 impl Rare {
     fn is_trivial(&self) -> bool {
         self.floor.is_none()
+            && !self.strict
             && self.claims.is_empty()
             && self.obligations.is_empty()
             && self.waits.is_empty()
@@ -213,6 +220,17 @@ impl Entry {
         self.rare().map_or(Version::NONE, |r| r.floor)
     }
 
+    /// Whether the put of the current version waits for nodes that have not told all they hold.
+    pub(crate) fn strict(&self) -> bool {
+        self.rare().is_some_and(|r| r.strict)
+    }
+
+    pub(crate) fn set_strict(&mut self, strict: bool) {
+        if strict != self.strict() {
+            self.rare_mut().strict = strict;
+        }
+    }
+
     pub(crate) fn attributes(&self) -> Option<&Attributes> {
         self.rare().and_then(|r| r.attributes.as_deref())
     }
@@ -300,6 +318,11 @@ mod tests {
     #[test]
     fn an_entry_takes_one_cache_line() {
         assert_eq!(size_of::<Entry>(), 64);
+    }
+
+    #[test]
+    fn an_obligation_takes_little_more_than_half_a_cache_line() {
+        assert_eq!(size_of::<Obligation>(), 56);
     }
 
     #[test]

@@ -34,10 +34,18 @@ impl Directory {
             size,
             life,
             owes,
+            replaces: false,
             generation,
             alarm,
             since,
         });
+    }
+
+    /// Notes that a placement is for a put that may replace an older version.
+    pub(crate) fn note_replace(&mut self, ix: Ix, life: LifeIx, version: Version) {
+        if let Some(o) = self.table.entry_mut(ix).obligation_mut(life, version) {
+            o.replaces = true;
+        }
     }
 
     /// Ends an obligation and returns what it was.
@@ -194,7 +202,12 @@ impl Directory {
             }
             self.table.remove(ix);
         } else {
-            self.table.entry_mut(ix).trim();
+            let told = self.incomplete == 0;
+            let entry = self.table.entry_mut(ix);
+            if told {
+                entry.set_strict(false);
+            }
+            entry.trim();
         }
     }
 }

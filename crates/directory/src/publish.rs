@@ -156,26 +156,20 @@ impl Directory {
         if item.version > current && !item.acked && self.in_grace() {
             return self.defer(from, ix, item);
         }
-        // A first put needs only the marks of nodes that may know more; a replace, and every further
-        // replica of one, also waits for them.
-        let strict = match item.version > current {
-            true => !current.is_none(),
-            false => self.awaits_unknown(ix),
-        };
-        let unknown = if strict {
-            Unknown::Awaited
-        } else {
-            Unknown::Marked
-        };
         if item.version > current {
+            let strict = self.incomplete > 0 && self.may_replace(from, ix, &item);
             self.switch(ix, &item);
+            self.table.entry_mut(ix).set_strict(strict);
         }
+        let unknown = self.unknown_of(ix);
         self.claim(from, ix, &item);
         if item.acked && item.inventory {
             return ItemResult::Ok;
         }
         let below = Version::from_raw(item.version.raw() - 1);
         if self.settled(ix, below, unknown) == Settled::Yes {
+            self.table.entry_mut(ix).set_strict(false);
+            self.table.entry_mut(ix).trim();
             return ItemResult::Ok;
         }
         let outcome = Outcome::Publish {
@@ -189,6 +183,30 @@ impl Directory {
         // Without room to remember it the node's next try asks again.
         self.await_owners(ix, below, unknown, outcome);
         ItemResult::Pending
+    }
+
+    /// Whether readers may have been promised an older version than one that becomes current: what is
+    /// known here says so, or the writer asked for a replace. Of a put of a former term nobody knows what
+    /// its writer asked for.
+    fn may_replace(&self, from: Origin, ix: Ix, item: &Published) -> bool {
+        if item.acked && item.inventory {
+            return false;
+        }
+        let entry = self.table.entry(ix);
+        let placed = entry.obligation(from.life, item.version);
+        !entry.version.is_none()
+            || item.version.term() < self.term
+            || placed.is_some_and(|o| o.replaces)
+    }
+
+    /// Which nodes the put of the current version waits for. A first put needs only the marks of those
+    /// that may know more; a replace, and every further replica of one, also waits for them.
+    pub(crate) fn unknown_of(&self, ix: Ix) -> Unknown {
+        if self.table.entry(ix).strict() {
+            Unknown::Awaited
+        } else {
+            Unknown::Marked
+        }
     }
 
     /// Refusing is an obligation: the order to retire follows, nothing is dropped on the spot.
@@ -338,8 +356,14 @@ impl Directory {
         let Some(_) = entry.claim(from.life).filter(|_| entry.version == version) else {
             return match entry.obligation(from.life, version).map(|o| o.owes) {
                 Some(Owes::Placed) => {
+                    // It may be told again, and is the put of a replace still.
+                    let placed = entry.obligation(from.life, version);
+                    let replaces = placed.is_some_and(|o| o.replaces);
                     let size = self.release_size(ix, from.life, version);
                     self.oblige(ix, from.life, version, size, Owes::Retracted);
+                    if replaces {
+                        self.note_replace(ix, from.life, version);
+                    }
                     ItemResult::Ok
                 }
                 Some(Owes::Retracted | Owes::Retiring) => ItemResult::Ok,

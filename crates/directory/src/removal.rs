@@ -153,6 +153,7 @@ impl Directory {
         entry.checksum = 0;
         let rare = entry.rare_mut();
         rare.floor = floor;
+        rare.strict = false;
         rare.group = NO_GROUP;
         rare.attributes = None;
         // Also 'no such object' is a promise: a node that has not told all may still serve a copy.

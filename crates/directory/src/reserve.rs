@@ -133,6 +133,9 @@ impl Directory {
         for life in lives {
             if let Some(place) = self.place(places, life) {
                 self.oblige(ix, life, version, item.size, Owes::Placed);
+                if item.mode == PutMode::Replace {
+                    self.note_replace(ix, life, version);
+                }
                 indices.push(place);
             }
         }

@@ -2,7 +2,7 @@
 
 use crate::directory::Directory;
 use crate::effect::{Counter, Effect};
-use crate::node::{Mark, state_of};
+use crate::node::{Mark, NodeIx, state_of};
 use crate::timers::Reason;
 use snowskin_types::call::NodeState;
 use snowskin_types::limits::{FORGET_AFTER, SELF_DOUBT, SLICE_ITEMS};
@@ -68,14 +68,17 @@ impl Directory {
                 node.state = state;
                 self.placeable = None;
             }
-            if !node.stop_seen && node.stopped(now) {
+            let ends = !node.stop_seen && node.stopped(now);
+            if ends {
                 node.stop_seen = true;
                 stopped = true;
-                // Answers may rest on its silence: what it has not told yet it must not serve again.
-                node.withheld |= node.session.is_some() && !node.inventoried;
             }
+            let serves = node.session.is_some() && !node.withheld;
             let (ping, mark) = (node.ping_due <= now, node.mark);
             let forget = state == NodeState::Gone && node.stopped(now) && silence > FORGET_AFTER;
+            if ends && serves {
+                self.withhold(ix);
+            }
             if ping {
                 self.outbox.ping(ix);
             }
@@ -89,6 +92,21 @@ impl Directory {
         }
         if stopped {
             self.waits.recheck();
+        }
+    }
+
+    /// A node's serving lease ran out within its session. Answers may rest on its silence: it serves again
+    /// once it has told all that it holds and has obeyed its orders, also those that got lost.
+    fn withhold(&mut self, ix: NodeIx) {
+        let life = self.nodes.get(ix).and_then(|n| self.nodes.life(n.life));
+        let retiring = life.is_some_and(|l| l.retiring > 0);
+        if let Some(node) = self.nodes.get_mut(ix) {
+            node.withheld = true;
+            node.resend = retiring;
+            self.placeable = None;
+        }
+        if retiring {
+            self.sweeper.want();
         }
     }
 

@@ -188,13 +188,6 @@ impl Directory {
         true
     }
 
-    /// Whether an answer about this entry waits for nodes that have not told all they hold.
-    pub(crate) fn awaits_unknown(&self, ix: Ix) -> bool {
-        let waits = self.table.entry(ix).waits().iter();
-        let mut waits = waits.filter_map(|id| self.waits.get(*id));
-        waits.any(|w| w.unknown == Unknown::Awaited)
-    }
-
     /// Whether the publish of a version waits for owners of older ones.
     pub(crate) fn publish_waits(&self, ix: Ix, version: Version) -> bool {
         let waits = self.table.entry(ix).waits().iter();
@@ -204,10 +197,7 @@ impl Directory {
 
     /// Whether all owners of versions before the current one are through.
     pub(crate) fn publish_settled(&mut self, ix: Ix, version: Version) -> bool {
-        let unknown = match self.awaits_unknown(ix) {
-            true => Unknown::Awaited,
-            false => Unknown::Marked,
-        };
+        let unknown = self.unknown_of(ix);
         let below = Version::from_raw(version.raw() - 1);
         !self.publish_waits(ix, version) && self.settled(ix, below, unknown) == Settled::Yes
     }
@@ -233,6 +223,11 @@ impl Directory {
         waits.retain(|w| *w != id);
         if waits.is_empty() {
             waits.shrink_to_fit();
+        }
+        if let Outcome::Publish { version, .. } = wait.outcome
+            && self.table.entry(wait.ix).version == version
+        {
+            self.table.entry_mut(wait.ix).set_strict(false);
         }
         self.complete(wait.outcome, wait.ix, settled);
     }
