@@ -283,6 +283,11 @@ impl Segment {
         Ok(SourceSlices::new(parts, hold))
     }
 
+    /// Whether both are the same memory.
+    pub fn is_same(&self, other: &Segment) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
     /// Lists extents, pairs of offset and length, as bytes to receive into, in the order given.
     ///
     /// # Errors

@@ -210,10 +210,22 @@ impl<'a> SourceSlices<'a> {
     }
 
     /// Shows the pending bytes run by run, for checksums; the position stays.
-    pub fn visit(&self, mut see: impl FnMut(&[u8])) {
+    pub fn visit(&self, see: impl FnMut(&[u8])) {
+        self.visit_first(u64::MAX, see);
+    }
+
+    /// As [`SourceSlices::visit`], but at most `limit` bytes.
+    pub fn visit_first(&self, limit: u64, mut see: impl FnMut(&[u8])) {
+        let mut left = limit;
         for part in self.list.pending() {
-            // SAFETY: as in `with_slices_after`.
-            see(unsafe { as_slice(part) });
+            let len = part.len.min(usize::try_from(left).unwrap_or(usize::MAX));
+            if len == 0 {
+                return;
+            }
+            left -= len as u64;
+            let start = part.start;
+            // SAFETY: as in `with_slices_after`; the part is only made shorter.
+            see(unsafe { as_slice(Part { start, len }) });
         }
     }
 

@@ -89,6 +89,23 @@ fn a_list_is_written_and_read_across_partial_calls() {
 }
 
 #[test]
+fn the_first_pending_bytes_are_shown_from_the_position_on() {
+    let runs: Vec<Vec<u8>> = vec![vec![1; 5], vec![2; 200], vec![], vec![3; 7]];
+    let bytes = runs.concat();
+    let mut source = SourceSlices::of_all(runs.iter().map(Vec::as_slice));
+    for at in [0usize, 3, 5, 100, 205, 212] {
+        source.rewind(u64::MAX);
+        source.advance(at as u64);
+        for limit in [0, 1, 2, 150, 205, u64::MAX] {
+            let mut seen = Vec::new();
+            source.visit_first(limit, |run| seen.extend_from_slice(run));
+            let end = bytes.len().min(at.saturating_add(limit as usize));
+            assert_eq!(seen, bytes[at..end], "{at} {limit}");
+        }
+    }
+}
+
+#[test]
 fn receiving_leaves_the_bytes_around_extents_alone() {
     let segment = segment();
     segment.write_at(0, &[0xA5; 4096]).unwrap();

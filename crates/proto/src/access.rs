@@ -35,6 +35,35 @@ pub struct ReadHead {
     pub sums: PieceSums,
 }
 
+/// Most sums of one run of a range.
+pub const RANGE_SUMS_MAX: usize = 64;
+
+/// Names bytes of a region that the receiver has registered for one-sided access.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RangeRequest {
+    /// Process life of the receiver that registered the region.
+    pub epoch: Epoch,
+    /// Its number in that life.
+    pub region: u64,
+    /// First byte.
+    pub offset: u64,
+    /// Bytes; at least one.
+    pub len: u64,
+}
+
+/// Asks for the bytes of a range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RangeRead(pub RangeRequest);
+
+/// Announces bytes for a range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RangeWrite(pub RangeRequest);
+
+/// The sums of the next run of a range: one per piece, counted from the first byte of the range. At
+/// least one and at most [`RANGE_SUMS_MAX`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RangeSums(pub PieceSums);
+
 /// Number of pieces that a range touches.
 pub(crate) fn pieces_touched(offset: u64, len: u64) -> u64 {
     match len {
@@ -180,6 +209,75 @@ impl Message for ReadHead {
             len: head.len,
             sums: sums(head.sums, pieces_touched(head.offset, head.len))?,
         })
+    }
+}
+
+fn range_encode(request: &RangeRequest, out: &mut BytesMut) {
+    let message = wire::RangeRequest {
+        epoch: request.epoch.0,
+        region: request.region,
+        offset: request.offset,
+        len: request.len,
+    };
+    append(&message, out);
+}
+
+fn range_decode(body: Bytes) -> Result<RangeRequest, DecodeError> {
+    let r: wire::RangeRequest = parse(body)?;
+    if r.len == 0 || r.offset.checked_add(r.len).is_none() {
+        let given = format!("{}+{}", r.offset, r.len);
+        return Err(range(
+            "range",
+            given,
+            "at least one byte, with an end in 64 bits",
+        ));
+    }
+    Ok(RangeRequest {
+        epoch: Epoch(r.epoch),
+        region: r.region,
+        offset: r.offset,
+        len: r.len,
+    })
+}
+
+impl Message for RangeRead {
+    const KIND: Kind = Kind::RangeRead;
+
+    fn encode_body(&self, out: &mut BytesMut) {
+        range_encode(&self.0, out);
+    }
+
+    fn decode_body(body: Bytes) -> Result<Self, DecodeError> {
+        range_decode(body).map(RangeRead)
+    }
+}
+
+impl Message for RangeWrite {
+    const KIND: Kind = Kind::RangeWrite;
+
+    fn encode_body(&self, out: &mut BytesMut) {
+        range_encode(&self.0, out);
+    }
+
+    fn decode_body(body: Bytes) -> Result<Self, DecodeError> {
+        range_decode(body).map(RangeWrite)
+    }
+}
+
+impl Message for RangeSums {
+    const KIND: Kind = Kind::RangeSums;
+
+    fn encode_body(&self, out: &mut BytesMut) {
+        let sums = self.0.0.to_vec();
+        append(&wire::RangeSums { sums }, out);
+    }
+
+    fn decode_body(body: Bytes) -> Result<Self, DecodeError> {
+        let s: wire::RangeSums = parse(body)?;
+        if s.sums.is_empty() || s.sums.len() > RANGE_SUMS_MAX {
+            return Err(range("sums of a run", s.sums.len(), "1 to 64"));
+        }
+        Ok(RangeSums(PieceSums(s.sums.into_boxed_slice())))
     }
 }
 

@@ -72,6 +72,12 @@ kinds! {
     PayloadEnd = 54;
     /// The request is alive and waits (for space, or to be published); no body.
     Waiting = 55;
+    /// Asks for bytes of a registered region.
+    RangeRead = 56;
+    /// Announces bytes for a registered region; they follow in runs, each behind its sums.
+    RangeWrite = 57;
+    /// The sums of the run of a range whose payload comes next, with the id of its request.
+    RangeSums = 58;
 }
 
 /// The fixed part of a frame.

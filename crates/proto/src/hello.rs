@@ -20,6 +20,9 @@ pub const VERSION: u16 = 1;
 pub const VERSION_MIN: u16 = 1;
 /// Features that this build offers, a bit each; a feature is used when both sides offer it.
 pub const FEATURES: u64 = 0;
+/// The side that says it serves, or asks for, ranges of registered regions. Data servers and
+/// transports add it to their greetings.
+pub const FEATURE_RANGES: u64 = 1;
 /// Longest token, in bytes.
 pub const TOKEN_BYTES_MAX: usize = 1024;
 
@@ -125,6 +128,13 @@ impl Greeting {
     #[must_use]
     pub fn with_token(mut self, token: Token) -> Self {
         self.token = token;
+        self
+    }
+
+    /// Offers further features.
+    #[must_use]
+    pub fn with_features(mut self, features: u64) -> Self {
+        self.features |= features;
         self
     }
 

@@ -14,9 +14,12 @@ use snowskin_proto::error::{DecodeError, FrameError};
 use snowskin_proto::frame::{self, Decoder, Frame, HEADER_BYTES, Header, Kind};
 use snowskin_proto::hello::{Hello, Welcome};
 use snowskin_proto::message::{Closing, Message, ReadFailed};
-use snowskin_proto::{ReadHead, WriteDone};
+use snowskin_proto::{
+    RANGE_SUMS_MAX, RangeRead, RangeRequest, RangeSums, RangeWrite, ReadHead, WriteDone,
+};
 use snowskin_types::access::{ReadRequest, WriteRequest};
 use snowskin_types::call::{Reply, Request};
+use snowskin_types::checksum::PieceSums;
 use snowskin_types::error::{Code, Failure, Stage};
 use snowskin_types::limits::{BATCH_ITEMS_MAX, FRAME_BYTES_MAX, HELLO_BYTES_MAX};
 use snowskin_types::link::{FromNode, ToNode};
@@ -90,6 +93,15 @@ fn visit(visit: &mut impl Visit) {
         .iter()
         .for_each(|(name, m)| visit.see(name, m));
     samples::reads_failed()
+        .iter()
+        .for_each(|(name, m)| visit.see(name, m));
+    samples::range_reads()
+        .iter()
+        .for_each(|(name, m)| visit.see(name, m));
+    samples::range_writes()
+        .iter()
+        .for_each(|(name, m)| visit.see(name, m));
+    samples::range_sums()
         .iter()
         .for_each(|(name, m)| visit.see(name, m));
 }
@@ -212,6 +224,27 @@ fn body_of<M: Message>(message: &M) -> Bytes {
 }
 
 #[test]
+fn ranges_without_bytes_or_end_and_runs_without_bounds_are_refused() {
+    fn refused<M: Message + Debug>(message: &M) {
+        let error = M::decode_body(body_of(message)).unwrap_err();
+        assert_eq!(error.code(), Code::InvalidParams, "{message:?}");
+    }
+    let range = samples::range_reads()[0].1.0;
+    for (offset, len) in [(5, 0), (u64::MAX, 1), (2, u64::MAX)] {
+        let request = RangeRequest {
+            offset,
+            len,
+            ..range
+        };
+        refused(&RangeRead(request));
+        refused(&RangeWrite(request));
+    }
+    for count in [0, RANGE_SUMS_MAX + 1] {
+        refused(&RangeSums(PieceSums(vec![1; count].into())));
+    }
+}
+
+#[test]
 fn a_frame_full_of_empty_items_is_refused_before_it_unfolds() {
     // Eight million empty reservations in one frame: 16 MB on the wire, a gigabyte in memory.
     let count = FRAME_BYTES_MAX / 2 - 16;
@@ -257,7 +290,7 @@ fn a_stranger_may_only_greet_and_only_briefly() {
 fn the_numbers_of_kinds_and_the_header_are_frozen() {
     let numbers: Vec<u16> = Kind::ALL.iter().map(|kind| kind.number()).collect();
     let frozen = [
-        1, 2, 3, 4, 5, 16, 17, 32, 33, 48, 49, 50, 51, 52, 53, 54, 55,
+        1, 2, 3, 4, 5, 16, 17, 32, 33, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58,
     ];
     assert_eq!(numbers, frozen);
     for kind in Kind::ALL {
@@ -307,6 +340,9 @@ fn decode_as_everything(body: &Bytes) {
     one::<ReadRequest>(body);
     one::<ReadHead>(body);
     one::<ReadFailed>(body);
+    one::<RangeRead>(body);
+    one::<RangeWrite>(body);
+    one::<RangeSums>(body);
 }
 
 fn all_bodies() -> Vec<Vec<u8>> {

@@ -7,7 +7,7 @@
 
 use snowskin_proto::hello::{Greeting, Hello, Role, Token, Welcome};
 use snowskin_proto::message::{Closing, ReadFailed};
-use snowskin_proto::{ReadHead, WriteDone};
+use snowskin_proto::{RangeRead, RangeRequest, RangeSums, RangeWrite, ReadHead, WriteDone};
 use snowskin_types::access::{ReadRequest, WriteRequest};
 use snowskin_types::call::*;
 use snowskin_types::checksum::PieceSums;
@@ -561,4 +561,25 @@ pub fn heads() -> Vec<(&'static str, ReadHead)> {
 
 pub fn reads_failed() -> Vec<(&'static str, ReadFailed)> {
     vec![("read-failed", ReadFailed(failure()))]
+}
+
+fn range() -> RangeRequest {
+    RangeRequest {
+        epoch: Epoch(101),
+        region: 3,
+        offset: 1,
+        len: 262_145,
+    }
+}
+
+pub fn range_reads() -> Vec<(&'static str, RangeRead)> {
+    vec![("range-read", RangeRead(range()))]
+}
+
+pub fn range_writes() -> Vec<(&'static str, RangeWrite)> {
+    vec![("range-write", RangeWrite(range()))]
+}
+
+pub fn range_sums() -> Vec<(&'static str, RangeSums)> {
+    vec![("range-sums", RangeSums(PieceSums(Box::new([7, 8]))))]
 }
