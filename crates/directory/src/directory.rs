@@ -12,6 +12,7 @@ use crate::lease::{LEASE_MAX, LeaseBook};
 use crate::node::{Mark, Nodes, serving_end};
 use crate::outbox::Outbox;
 use crate::publish::Deferred;
+use crate::remembered::Remembered;
 use crate::report::Hidden;
 use crate::session::Registration;
 use crate::sweep::Sweeper;
@@ -52,6 +53,8 @@ pub struct Directory {
     pub(crate) leases: LeaseBook,
     pub(crate) timers: Timers,
     pub(crate) waits: Waits,
+    /// Sweeps of this term, until all known nodes have told what they hold.
+    pub(crate) remembered: Vec<Remembered>,
     pub(crate) hidden: BTreeMap<(u32, u16), Hidden>,
     pub(crate) deferred: BTreeMap<(u16, u32, Version), Deferred>,
     pub(crate) durable: Durable,
@@ -94,6 +97,7 @@ impl Directory {
             leases: LeaseBook::default(),
             timers: Timers::default(),
             waits: Waits::default(),
+            remembered: Vec::new(),
             hidden: BTreeMap::new(),
             deferred: BTreeMap::new(),
             durable: Durable::default(),

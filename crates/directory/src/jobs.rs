@@ -74,6 +74,8 @@ pub(crate) enum Work {
         tenant: Option<Tenant>,
         matcher: Matcher,
         force: bool,
+        /// Nodes that have told nothing yet will hear of it.
+        noted: bool,
         at: u32,
     },
     List(Box<Listing>),
@@ -136,6 +138,7 @@ impl Work {
             tenant,
             matcher,
             force,
+            noted: false,
             at: 0,
         }
     }

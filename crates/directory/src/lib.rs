@@ -29,6 +29,7 @@ mod obligations;
 mod outbox;
 mod placement;
 mod publish;
+mod remembered;
 mod removal;
 mod report;
 mod request;

@@ -21,7 +21,7 @@ const PATTERN_SIZE_MAX: usize = 1 << 20;
 const PAGE_BYTES_MAX: usize = 8 << 20;
 
 /// A filter made ready.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) enum Matcher {
     All,
     Prefix(Vec<u8>),
@@ -51,6 +51,16 @@ impl Matcher {
             Err(error) => Err(bad(format!(
                 "the pattern {pattern:?} is not allowed: {error}"
             ))),
+        }
+    }
+
+    /// Whether both come from the same filter.
+    pub(crate) fn same(&self, other: &Matcher) -> bool {
+        match (self, other) {
+            (Matcher::All, Matcher::All) => true,
+            (Matcher::Prefix(a), Matcher::Prefix(b)) => a == b,
+            (Matcher::Regex(a), Matcher::Regex(b)) => a.as_str() == b.as_str(),
+            _ => false,
         }
     }
 

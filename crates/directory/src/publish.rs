@@ -144,6 +144,14 @@ impl Directory {
 
     fn on_publish(&mut self, from: Origin, item: Published) -> ItemResult {
         let known = self.table.find_name(&item.name);
+        if self.was_swept(&item) {
+            self.count(Counter::PublishRefused, 1);
+            let result = self.refuse(from, &item, self.now);
+            if let Some(ix) = self.table.find_name(&item.name) {
+                self.await_swept(ix, &item);
+            }
+            return result;
+        }
         if let Some(retire_from) = self.refusal(from, known, item.version) {
             self.count(Counter::PublishRefused, 1);
             return self.refuse(from, &item, retire_from);

@@ -6,6 +6,7 @@ use crate::event::RequestId;
 use crate::jobs::{REQUEST_SLICE, Work};
 use crate::listing::SCAN_BYTES;
 use crate::object::{Ix, NO_GROUP, Owes};
+use crate::remembered::{Noted, REMEMBERED_MAX};
 use crate::waits::{Outcome, Settled, Unknown};
 use snowskin_types::call::{Removed, Reply};
 use snowskin_types::error::{Code, Failure, Stage};
@@ -29,6 +30,7 @@ pub(crate) struct SweepCall {
     waiting: usize,
     scanned: bool,
     failed: bool,
+    crowded: bool,
     pub(crate) abandoned: bool,
 }
 
@@ -212,13 +214,31 @@ impl Directory {
             tenant,
             matcher,
             force,
+            mut noted,
             mut at,
         } = work
         else {
             return None;
         };
+        if !noted {
+            match self.note_sweep(id, &tenant, &matcher) {
+                Noted::Done => noted = true,
+                Noted::Later => {}
+                Noted::Refused => {
+                    self.jobs.sweeps.remove(&id);
+                    let message = format!(
+                        "{REMEMBERED_MAX} sweeping removes are remembered already for nodes that have \
+                         not told yet what they hold"
+                    );
+                    let code = Code::UnavailableInStatus;
+                    self.fail(id, code, Stage::Publish, message);
+                    return None;
+                }
+            }
+        }
         let (mut items, mut bytes) = (0, 0);
-        while items < SLICE_ITEMS
+        while noted
+            && items < SLICE_ITEMS
             && bytes < SCAN_BYTES
             && (at as usize) < self.table.slots()
             && self.waits.len() < self.config.waits_max
@@ -233,11 +253,12 @@ impl Directory {
             items += 1;
             at += 1;
         }
-        if (at as usize) < self.table.slots() {
+        if !noted || (at as usize) < self.table.slots() {
             return Some(Work::RemoveMany {
                 tenant,
                 matcher,
                 force,
+                noted,
                 at,
             });
         }
@@ -270,10 +291,35 @@ impl Directory {
             match removing {
                 Removing::Waits => call.waiting += 1,
                 Removing::Done(Err(f)) if f.code == Code::PersistentFail => call.failed = true,
+                Removing::Done(Err(f)) if f.code == Code::UnavailableInStatus => {
+                    call.crowded = true
+                }
                 Removing::Done(_) => {}
             }
         }
         self.count(Counter::Removed, u64::from(found));
+    }
+
+    /// One more answer that a sweep waits for, and what it removed by that.
+    pub(crate) fn sweep_waits(&mut self, id: RequestId, removed: u64) {
+        if let Some(call) = self.jobs.sweeps.get_mut(&id) {
+            call.waiting += 1;
+            call.removed += removed;
+        }
+    }
+
+    /// The mark of a node that has told nothing could not be written.
+    pub(crate) fn sweep_failed(&mut self, id: RequestId) {
+        if let Some(call) = self.jobs.sweeps.get_mut(&id) {
+            call.failed = true;
+        }
+    }
+
+    /// There was no room to wait for an owner: the call must not say that all is gone.
+    pub(crate) fn sweep_crowded(&mut self, id: RequestId) {
+        if let Some(call) = self.jobs.sweeps.get_mut(&id) {
+            call.crowded = true;
+        }
     }
 
     pub(crate) fn swept_one(&mut self, id: RequestId, failed: bool) {
@@ -295,6 +341,11 @@ impl Directory {
         if call.failed {
             let message = "an owner is away and the note of this change could not be stored; objects may be gone";
             return self.fail(id, Code::PersistentFail, Stage::Publish, message.into());
+        }
+        if call.crowded {
+            let message = "too many removes wait for owners already; objects may be gone";
+            let code = Code::UnavailableInStatus;
+            return self.fail(id, code, Stage::Publish, message.into());
         }
         self.reply(
             id,

@@ -486,6 +486,7 @@ impl Directory {
         self.incomplete = self.nodes.iter().filter(|(_, n)| !n.complete).count();
         if before > 0 && self.incomplete == 0 {
             // Old versions need not be remembered any more.
+            self.remembered.clear();
             self.sweeper.want();
             self.waits.recheck();
         }

@@ -3,8 +3,9 @@
 
 use crate::directory::Directory;
 use crate::effect::Counter;
-use crate::node::NodeIx;
+use crate::node::{Mark, NodeIx};
 use crate::object::{Ix, LifeIx, Owes};
+use crate::waits::PERSIST_RETRY;
 use snowskin_types::limits::SLICE_ITEMS;
 use snowskin_types::version::Version;
 
@@ -188,20 +189,27 @@ impl Directory {
     }
 
     /// Remembering must not grow without end while a node stays away: past the bound everything that
-    /// the absent nodes hold is given up instead.
+    /// the absent nodes hold is given up instead, once they have stopped and their marks say so.
     pub(crate) fn bound_memory(&mut self) {
         if self.incomplete == 0 || self.totals.unclaimed <= self.config.bare_max as u64 {
             return;
         }
         let below: Version = self.coming_version();
+        let now = self.now;
         for ix in self.nodes.indices() {
             let Some(node) = self.nodes.get_mut(ix) else {
                 continue;
             };
-            if !node.complete && node.session.is_none() {
-                node.refuse_below = below;
-                node.complete = true;
-                self.want_mark(ix);
+            if node.complete || node.session.is_some() || !node.stopped(now) {
+                continue;
+            }
+            match node.mark {
+                Mark::Durable => {
+                    node.refuse_below = below;
+                    node.complete = true;
+                }
+                Mark::Failed(at) if at + PERSIST_RETRY > now => {}
+                _ => self.want_mark(ix),
             }
         }
         self.count_incomplete();

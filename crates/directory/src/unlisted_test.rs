@@ -1,4 +1,4 @@
-//! Puts over a restart, while a known node has not told the new master what it holds and may serve it.
+//! Puts and removes over a restart, while a known node has not told the new master what it holds and may serve it.
 
 use crate::config::Config;
 use crate::event::LinkId;
@@ -202,4 +202,102 @@ fn a_node_that_stood_still_serves_again_only_after_it_obeyed_a_lost_order() {
     assert_eq!(confirms(&w), Some(0));
     w.tell(link, vec![absent("k", v)]);
     assert_ne!(confirms(&w), Some(0));
+}
+
+fn sweep(prefix: &str) -> Request {
+    Request::RemoveMany {
+        tenant: Some(tenant()),
+        filter: Filter::Prefix(prefix.as_bytes().to_vec()),
+        force: true,
+    }
+}
+
+fn swept(w: &World, id: crate::event::RequestId) -> Option<u64> {
+    match w.answer(id)? {
+        Reply::RemovedMany { removed, .. } => Some(removed),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_sweep_removes_what_a_late_node_tells_and_waits_until_it_obeyed() {
+    let (mut w, _) = restarted(Config::default());
+    let id = w.ask(sweep("a"));
+    assert_eq!(swept(&w, id), None);
+    let other = w.rejoin(2, 2);
+    let items = vec![
+        told("a1", old(), true),
+        told("b1", version(2, 6), true),
+        NodeItem::InventoryEnd,
+    ];
+    assert_eq!(
+        w.tell(other, items),
+        [ItemResult::Refused, ItemResult::Ok, ItemResult::Ok]
+    );
+    assert_eq!((w.found("a1"), w.found("b1")), (None, Some(version(2, 6))));
+    assert_eq!(w.retired(other), [old()]);
+    assert_eq!(swept(&w, id), None);
+    w.tell(other, vec![absent("a1", old())]);
+    assert_eq!(swept(&w, id), Some(1));
+}
+
+#[test]
+fn a_sweep_is_answered_when_the_absent_node_has_stopped_and_is_remembered_for_it() {
+    let (mut w, link) = restarted(Config::default());
+    let id = w.ask(sweep("a"));
+    w.pass(SERVING - 1_000 - 100);
+    assert_eq!(swept(&w, id), None);
+    w.pass(200);
+    assert_eq!(swept(&w, id), Some(0));
+    assert_eq!(w.marks(), 1);
+    // A put of this term is newer than any sweep.
+    let v = w.put(link, 1, "a2");
+    let other = w.rejoin(2, 2);
+    let items = vec![told("a1", old(), true), told("a2", version(2, 7), false)];
+    assert_eq!(
+        w.tell(other, items),
+        [ItemResult::Refused, ItemResult::Refused]
+    );
+    assert_eq!((w.found("a1"), w.found("a2")), (None, Some(v)));
+}
+
+#[test]
+fn sweeps_that_are_remembered_have_a_bound_and_equal_ones_count_once() {
+    let (mut w, _) = restarted(Config::default());
+    w.pass(SERVING);
+    for n in 0..2 * crate::remembered::REMEMBERED_MAX {
+        let id = w.ask(sweep(&format!("p{}", n / 2)));
+        assert_eq!(swept(&w, id), Some(0));
+    }
+    let id = w.ask(sweep("p0"));
+    assert_eq!(swept(&w, id), Some(0));
+    let refused = w.call(sweep("more"));
+    assert!(matches!(refused, Reply::Failed(f) if f.code == Code::UnavailableInStatus));
+}
+
+#[test]
+fn a_node_is_not_given_up_before_it_has_stopped_and_is_marked() {
+    let config = Config {
+        bare_max: 10,
+        ..Config::default()
+    };
+    let (mut w, _) = restarted(config);
+    w.disk_ok = false;
+    let ids: Vec<_> = (0..15)
+        .map(|n| w.ask(World::remove_request(&[&format!("k{n}")], true)))
+        .collect();
+    w.pass(1_000);
+    // The mark could not be written: all of them say that an owner may bring the object back.
+    assert!(ids.iter().all(|id| w.removed(*id) == Some(vec![-1503])));
+    assert_eq!(w.d.gauges().entries, 15);
+    w.disk_ok = true;
+    w.pass(2_500);
+    assert_eq!(w.d.gauges().entries, 15);
+    w.pass(SERVING);
+    assert_eq!(w.d.gauges().entries, 0);
+    let other = w.rejoin(2, 2);
+    assert_eq!(
+        w.tell(other, vec![told("k3", old(), true)]),
+        [ItemResult::Refused]
+    );
 }

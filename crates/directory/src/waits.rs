@@ -49,7 +49,8 @@ pub(crate) enum Unknown {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Wait {
-    pub(crate) ix: Ix,
+    /// None: only nodes that have not told all they hold are waited for.
+    pub(crate) ix: Option<Ix>,
     pub(crate) up_to: Version,
     pub(crate) unknown: Unknown,
     pub(crate) outcome: Outcome,
@@ -67,6 +68,17 @@ pub(crate) struct Waits {
 impl Waits {
     pub(crate) fn len(&self) -> usize {
         self.all.len()
+    }
+
+    pub(crate) fn without_entry(&self) -> usize {
+        self.all.values().filter(|w| w.ix.is_none()).count()
+    }
+
+    fn insert(&mut self, wait: Wait) -> u64 {
+        let id = self.next;
+        self.next += 1;
+        self.all.insert(id, wait);
+        id
     }
 
     pub(crate) fn get(&self, id: u64) -> Option<&Wait> {
@@ -119,6 +131,16 @@ impl Directory {
 
     /// Whether all owners of versions up to `up_to` are through; asks for the marks that this needs.
     pub(crate) fn settled(&mut self, ix: Ix, up_to: Version, unknown: Unknown) -> Settled {
+        self.settled_at(Some(ix), up_to, unknown)
+    }
+
+    /// The same, or of no entry: whether the nodes that have not told all they hold are through.
+    pub(crate) fn settled_at(
+        &mut self,
+        ix: Option<Ix>,
+        up_to: Version,
+        unknown: Unknown,
+    ) -> Settled {
         let mut result = Settled::Yes;
         let mut wanted: Vec<NodeIx> = Vec::new();
         let mut join = |ix: NodeIx, (settled, mark): (Settled, bool)| {
@@ -131,7 +153,7 @@ impl Directory {
                 _ => Settled::Yes,
             };
         };
-        for o in self.table.entry(ix).obligations() {
+        for o in ix.map_or(&[][..], |ix| self.table.entry(ix).obligations()) {
             if o.version <= up_to
                 && let Some((nix, node)) = self.nodes.of_life(o.life)
             {
@@ -175,17 +197,24 @@ impl Directory {
         if self.waits.len() >= self.config.waits_max {
             return false;
         }
-        let id = self.waits.next;
-        self.waits.next += 1;
-        let wait = Wait {
-            ix,
+        let id = self.waits.insert(Wait {
+            ix: Some(ix),
             up_to,
             unknown,
             outcome,
-        };
-        self.waits.all.insert(id, wait);
+        });
         self.table.entry_mut(ix).rare_mut().waits.push(id);
         true
+    }
+
+    /// Adds a wait for the nodes that have not told all they hold. The caller has seen to the room.
+    pub(crate) fn await_unlisted(&mut self, outcome: Outcome) {
+        self.waits.insert(Wait {
+            ix: None,
+            up_to: Version::NONE,
+            unknown: Unknown::Awaited,
+            outcome,
+        });
     }
 
     /// Whether the publish of a version waits for owners of older ones.
@@ -213,27 +242,37 @@ impl Directory {
         let Some(wait) = self.waits.all.get(&id).cloned() else {
             return;
         };
-        let settled = self.settled(wait.ix, wait.up_to, wait.unknown);
+        let settled = self.settled_at(wait.ix, wait.up_to, wait.unknown);
         let publish = matches!(wait.outcome, Outcome::Publish { .. });
         if settled == Settled::No || (settled == Settled::Failed && publish) {
             return;
         }
         self.waits.all.remove(&id);
-        let waits = &mut self.table.entry_mut(wait.ix).rare_mut().waits;
-        waits.retain(|w| *w != id);
-        if waits.is_empty() {
-            waits.shrink_to_fit();
-        }
-        if let Outcome::Publish { version, .. } = wait.outcome
-            && self.table.entry(wait.ix).version == version
-        {
-            self.table.entry_mut(wait.ix).set_strict(false);
+        if let Some(ix) = wait.ix {
+            let entry = self.table.entry_mut(ix);
+            let waits = &mut entry.rare_mut().waits;
+            waits.retain(|w| *w != id);
+            if waits.is_empty() {
+                waits.shrink_to_fit();
+            }
+            if let Outcome::Publish { version, .. } = wait.outcome
+                && entry.version == version
+            {
+                entry.set_strict(false);
+            }
         }
         self.complete(wait.outcome, wait.ix, settled);
     }
 
-    fn complete(&mut self, outcome: Outcome, ix: Ix, settled: Settled) {
+    fn complete(&mut self, outcome: Outcome, ix: Option<Ix>, settled: Settled) {
+        if let Outcome::Sweep { call } = outcome {
+            return self.swept_one(call, settled == Settled::Failed);
+        }
+        let Some(ix) = ix else {
+            return; // Only sweeps wait without an entry.
+        };
         match outcome {
+            Outcome::Sweep { .. } => {}
             Outcome::Remove { call, index, found } => {
                 let result = match settled {
                     Settled::Failed => Err(self.mark_failure(ix)),
@@ -242,7 +281,6 @@ impl Directory {
                 };
                 self.removed_one(call, index, result);
             }
-            Outcome::Sweep { call } => self.swept_one(call, settled == Settled::Failed),
             Outcome::Publish {
                 node,
                 session,
@@ -287,7 +325,7 @@ impl Directory {
         let ids: Vec<u64> = range.map(|(id, _)| *id).collect();
         self.waits.cursor = ids.last().map(|id| id + 1);
         for id in ids {
-            let ix = self.waits.all.get(&id).map(|w| w.ix);
+            let ix = self.waits.all.get(&id).and_then(|w| w.ix);
             self.recheck_wait(id);
             if let Some(ix) = ix {
                 self.tidy(ix);
