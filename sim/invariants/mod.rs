@@ -64,7 +64,7 @@ pub enum Seen<'a> {
     /// A client's call ended.
     Ended {
         client: usize,
-        outcome: &'a crate::host::client::Outcome,
+        outcome: &'a crate::host::ask::Outcome,
     },
 }
 
@@ -99,7 +99,10 @@ impl State {
         name: &ObjectName,
         version: Version,
     ) -> Option<bool> {
-        let at = world.nodes.iter().position(|n| n.id == node && n.epoch == epoch)?;
+        let at = world
+            .nodes
+            .iter()
+            .position(|n| n.id == node && n.epoch == epoch)?;
         let view = self.stores.get(at)?.as_ref()?;
         Some(
             view.replicas

@@ -41,10 +41,15 @@ impl Invariant for ReadReturnsAPut {
                 effect: Effect::Serve { read, grant },
             } => {
                 let Some(version) = self.asked.remove(&(*node, *read)) else {
-                    return Err(format!("node{node} serves read {} that nobody asked", read.0));
+                    return Err(format!(
+                        "node{node} serves read {} that nobody asked",
+                        read.0
+                    ));
                 };
                 let Some((_, put)) = world.oracle.put_of(version) else {
-                    return Err(format!("node{node} serves version {version}, never written"));
+                    return Err(format!(
+                        "node{node} serves version {version}, never written"
+                    ));
                 };
                 let extents: u64 = grant.extents.iter().map(|e| e.len).sum();
                 if grant.shape.size != put.size || extents != put.size {

@@ -121,7 +121,8 @@ impl RetractedBeforeReclaimed {
                 }
                 self.given.remove(&(epoch, offset));
             }
-            self.given.insert((epoch, extent.offset), (extent.len, version));
+            self.given
+                .insert((epoch, extent.offset), (extent.len, version));
         }
         Ok(())
     }

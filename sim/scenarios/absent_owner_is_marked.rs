@@ -2,7 +2,7 @@
 //! forgotten what was removed. A durable mark on the absent node was written before the remove was
 //! answered, so that its older items are refused.
 
-use crate::host::client::Ask;
+use crate::host::ask::Ask;
 use crate::script::{Played, Script};
 use crate::setup::Setup;
 
@@ -15,11 +15,23 @@ pub(super) fn play(s: &mut Script) -> Played {
     s.put(1, 1)?;
     s.cut_off(0);
     s.run(500)?;
-    s.begin_call(1, Ask::Remove { key: 0, force: true });
+    s.begin_call(
+        1,
+        Ask::Remove {
+            key: 0,
+            force: true,
+        },
+    );
     s.run(3000)?;
     s.still_waits(1, "the owner may serve until its serving lease has run out")?;
     s.removed(1)?;
-    let marked = s.world.master.durable.nodes.values().filter(|n| n.mark.is_some());
+    let marked = s
+        .world
+        .master
+        .durable
+        .nodes
+        .values()
+        .filter(|n| n.mark.is_some());
     if marked.count() != 1 {
         return Err("the absent owner bears no durable mark".to_owned());
     }
@@ -32,7 +44,13 @@ pub(super) fn play(s: &mut Script) -> Played {
     if s.holds(0, v1) {
         return Err("the owner still serves what was removed".to_owned());
     }
-    let marked = s.world.master.durable.nodes.values().filter(|n| n.mark.is_some());
+    let marked = s
+        .world
+        .master
+        .durable
+        .nodes
+        .values()
+        .filter(|n| n.mark.is_some());
     if marked.count() != 0 {
         return Err("the mark stays after the inventory was reconciled".to_owned());
     }

@@ -2,7 +2,7 @@
 //! and the master restarted, the owner (which still has the bytes) would bring the object back.
 //! The granted retract stays an obligation until the owner says that the bytes are gone.
 
-use crate::host::client::Ask;
+use crate::host::ask::Ask;
 use crate::script::{Played, Script, batch_with, words_to};
 use crate::setup::Setup;
 use snowskin_types::link::NodeItem;
@@ -27,7 +27,13 @@ pub(super) fn play(s: &mut Script) -> Played {
     let words = s.hold(words_to(0));
     s.release(asked);
     s.caught(words, "the retract is answered")?;
-    s.begin_call(1, Ask::Remove { key: 0, force: true });
+    s.begin_call(
+        1,
+        Ask::Remove {
+            key: 0,
+            force: true,
+        },
+    );
     s.run(2500)?;
     let gone = !s.holds(0, v1);
     if !gone {
@@ -39,7 +45,13 @@ pub(super) fn play(s: &mut Script) -> Played {
     s.registered()?;
     s.run(2500)?;
     // The remove was not answered: now it is asked again, and that holds.
-    s.begin_call(0, Ask::Remove { key: 0, force: true });
+    s.begin_call(
+        0,
+        Ask::Remove {
+            key: 0,
+            force: true,
+        },
+    );
     s.removed(0)?;
     s.run(1000)?;
     s.misses(0, 0)

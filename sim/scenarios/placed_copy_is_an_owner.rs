@@ -2,7 +2,7 @@
 //! only who published would be answered while the other still holds the version. Owners of a
 //! version are all nodes it was placed on, until each confirms absence.
 
-use crate::host::client::Ask;
+use crate::host::ask::Ask;
 use crate::script::{Played, Script, batch_of};
 use crate::setup::{Setup, UNIT};
 use snowskin_types::Millis;
@@ -28,14 +28,26 @@ pub(super) fn play(s: &mut Script) -> Played {
     s.begin_call(0, ask);
     s.caught(told, "the first node publishes")?;
     s.until("the second copy is visible", |w| w.current(0).is_some())?;
-    s.begin_call(1, Ask::Remove { key: 0, force: true });
+    s.begin_call(
+        1,
+        Ask::Remove {
+            key: 0,
+            force: true,
+        },
+    );
     s.run(2500)?;
     s.still_waits(1, "a node that it was placed on has not confirmed absence")?;
     s.restart_master()?;
     s.take(told);
     s.registered()?;
     s.run(2500)?;
-    s.begin_call(1, Ask::Remove { key: 0, force: true });
+    s.begin_call(
+        1,
+        Ask::Remove {
+            key: 0,
+            force: true,
+        },
+    );
     s.removed(1)?;
     s.run(1000)?;
     s.misses(1, 0)

@@ -3,7 +3,7 @@
 //! read that began before it ends on the right bytes, however much is written meanwhile. What was
 //! removed is not served in between, not even to readers with a location of the former term.
 
-use crate::host::client::{Ask, Outcome};
+use crate::host::ask::{Ask, Outcome};
 use crate::packet::Proc;
 use crate::script::{Played, Script, retire_to};
 use crate::setup::Setup;
@@ -26,12 +26,20 @@ pub(super) fn play(s: &mut Script) -> Played {
     // A read of the first object is pinned and stands still.
     let timeout = Millis(20_000);
     s.begin_call(1, Ask::Get { key: 0, timeout });
-    s.until("the read is pinned", |w| w.nodes[0].extents_being_read().count() == 1)?;
+    s.until("the read is pinned", |w| {
+        w.nodes[0].extents_being_read().count() == 1
+    })?;
     let thaw = s.world.time + 8_500_000;
     s.world.freeze(Proc::Client(1), thaw);
     s.cut_off(0);
     s.run(500)?;
-    s.begin_call(0, Ask::Remove { key: 1, force: true });
+    s.begin_call(
+        0,
+        Ask::Remove {
+            key: 1,
+            force: true,
+        },
+    );
     s.removed(0)?;
     let orders = s.hold(retire_to(0));
     s.world.crash_master();

@@ -1,8 +1,9 @@
 //! H1: a remove races an inventory. The master restarts; the owner's inventory item is on its way
-//! while a client removes the key and is answered; then the item arrives. The remove took a version
-//! from the same counter as puts, so that the item is at or below it and is refused.
+//! while a client removes the key; then the item arrives. The remove took a version from the same
+//! counter as puts, so that the item is at or below it and is refused; and it is answered only when
+//! the owner, of which the new master knew nothing yet, has obeyed.
 
-use crate::host::client::Ask;
+use crate::host::ask::Ask;
 use crate::script::{Played, Script, batch_with};
 use crate::setup::Setup;
 use snowskin_types::link::NodeItem;
@@ -16,9 +17,17 @@ pub(super) fn play(s: &mut Script) -> Played {
     let told = s.hold(batch_with(0, |i| matches!(i, NodeItem::Publish { .. })));
     s.restart_master()?;
     s.caught(told, "the owner tells its inventory")?;
-    s.begin_call(1, Ask::Remove { key: 0, force: false });
-    s.removed(1)?;
+    s.begin_call(
+        1,
+        Ask::Remove {
+            key: 0,
+            force: false,
+        },
+    );
+    s.run(200)?;
+    s.still_waits(1, "a node has told nothing yet")?;
     s.release(told);
+    s.removed(1)?;
     s.run(3000)?;
     s.misses(1, 0)?;
     if s.holds(0, v1) {

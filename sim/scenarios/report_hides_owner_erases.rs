@@ -1,7 +1,7 @@
 //! H10: a reader falsely reports a replica. The directory hides the claim but keeps its owner: a
 //! remove still waits for that owner, and without one the owner's word brings the claim back.
 
-use crate::host::client::Ask;
+use crate::host::ask::Ask;
 use crate::script::{Played, Script, report_ask, words_to};
 use crate::setup::Setup;
 use snowskin_types::call::Fault;
@@ -18,7 +18,13 @@ pub(super) fn play(s: &mut Script) -> Played {
     s.caught(words, "the owner is asked")?;
     // Hidden: nobody is told of it.
     s.misses(0, 0)?;
-    s.begin_call(0, Ask::Remove { key: 0, force: true });
+    s.begin_call(
+        0,
+        Ask::Remove {
+            key: 0,
+            force: true,
+        },
+    );
     s.run(2000)?;
     s.still_waits(0, "the hidden claim's owner has not retired it")?;
     s.take(words);

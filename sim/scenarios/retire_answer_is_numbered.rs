@@ -2,7 +2,7 @@
 //! overtaken by the retirement and its answer. The answer is numbered in the same session, so that
 //! the older message is ignored.
 
-use crate::host::client::Ask;
+use crate::host::ask::Ask;
 use crate::script::{Played, Script, batch_with};
 use crate::setup::Setup;
 use snowskin_types::link::NodeItem;
@@ -16,10 +16,16 @@ pub(super) fn play(s: &mut Script) -> Played {
     let told = s.hold(batch_with(0, |i| matches!(i, NodeItem::Publish { .. })));
     s.restart_master()?;
     s.caught(told, "the owner tells its inventory")?;
-    s.begin_call(1, Ask::Remove { key: 0, force: true });
-    s.removed(1)?;
     let mut late = s.take(told);
+    s.begin_call(
+        1,
+        Ask::Remove {
+            key: 0,
+            force: true,
+        },
+    );
     // The node repeats itself under a fresh number; that one arrives and is refused.
+    s.removed(1)?;
     s.until("the owner has retired the version", |w| {
         let view = w.nodes[0].core.as_ref().map(|c| c.inspect());
         view.is_some_and(|v| v.replicas.iter().all(|r| r.version != v1))

@@ -2,7 +2,7 @@
 //! write arrives. (b) The order to retire overtakes the write. Both times the node refuses the
 //! version for ever in this life.
 
-use crate::host::client::{Ask, Outcome};
+use crate::host::ask::{Ask, Outcome};
 use crate::packet::{Packet, Proc};
 use crate::script::{Played, Script, put_ask, write_to};
 use crate::setup::Setup;
@@ -24,7 +24,13 @@ pub(super) fn play(s: &mut Script) -> Played {
     };
     s.world.deliver(late.from, late.to, late.packet.clone());
     let v1 = s.written(0)?;
-    s.begin_call(0, Ask::Remove { key: 0, force: true });
+    s.begin_call(
+        0,
+        Ask::Remove {
+            key: 0,
+            force: true,
+        },
+    );
     s.removed(0)?;
     s.world.deliver(late.from, late.to, late.packet);
     s.run(2000)?;
@@ -35,7 +41,12 @@ pub(super) fn play(s: &mut Script) -> Played {
     // (b)
     let write = s.hold(write_to(0));
     let Ask::Put {
-        key, size, mode, replicas, prefer, ..
+        key,
+        size,
+        mode,
+        replicas,
+        prefer,
+        ..
     } = put_ask(1, 0, PutMode::IfAbsent)
     else {
         return Err("not a put".to_owned());
@@ -67,7 +78,9 @@ pub(super) fn play(s: &mut Script) -> Played {
     s.misses(0, 1)?;
     let used: u64 = s.state().stores.iter().flatten().map(|v| v.used).sum();
     if used != 0 {
-        return Err(format!("{used} bytes are held by versions that were given up"));
+        return Err(format!(
+            "{used} bytes are held by versions that were given up"
+        ));
     }
     Ok(())
 }

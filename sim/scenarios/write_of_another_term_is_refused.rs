@@ -1,7 +1,7 @@
 //! H5, second half: a put in flight over a restart of the master. A node refuses writes whose
 //! version is of another term than its session's, so that the put reserves again.
 
-use crate::host::client::Ask;
+use crate::host::ask::Ask;
 use crate::script::{Played, Script, put_ask, write_to};
 use crate::setup::Setup;
 use snowskin_types::call::PutMode;
@@ -16,7 +16,13 @@ pub(super) fn play(s: &mut Script) -> Played {
     s.caught(write, "the write is sent")?;
     s.restart_master()?;
     s.registered()?;
-    s.begin_call(1, Ask::Remove { key: 0, force: true });
+    s.begin_call(
+        1,
+        Ask::Remove {
+            key: 0,
+            force: true,
+        },
+    );
     s.removed(1)?;
     s.release(write);
     let version = s.written(0)?;

@@ -50,7 +50,10 @@ pub fn directory(
         hash_seed: seed ^ 1,
         ..DirectoryConfig::default()
     };
-    #[cfg_attr(not(known_bugs), expect(unused_mut, reason = "planted faults change it"))]
+    #[cfg_attr(
+        not(known_bugs),
+        expect(unused_mut, reason = "planted faults change it")
+    )]
     let (mut core, effects) = Directory::new(now, config, restored);
     #[cfg(known_bugs)]
     core.plant(snowskin_directory::bugs::Bugs {
@@ -65,7 +68,10 @@ pub fn store(now: Now, host: &NodeHost, setup: &Setup) -> Store {
         put_wait: None,
         ..StoreConfig::new(&host.address, host.epoch, setup.capacity)
     };
-    #[cfg_attr(not(known_bugs), expect(unused_mut, reason = "planted faults change it"))]
+    #[cfg_attr(
+        not(known_bugs),
+        expect(unused_mut, reason = "planted faults change it")
+    )]
     let mut core = match Store::new(now, config) {
         Ok(core) => core,
         Err(error) => unreachable!("a segment of at least one unit can be divided: {error}"),

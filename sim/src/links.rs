@@ -68,7 +68,11 @@ impl Links {
     }
 
     fn prune(&mut self, link: u64) {
-        if self.table.get(&link).is_some_and(|l| !l.open_at_node && !l.open_at_master) {
+        if self
+            .table
+            .get(&link)
+            .is_some_and(|l| !l.open_at_node && !l.open_at_master)
+        {
             self.table.remove(&link);
         }
     }

@@ -2,7 +2,7 @@
 //! back, and when all objects are removed nothing is left: no bytes, no pins, no obligations.
 
 use crate::clock::{MS, Micros, SECOND};
-use crate::host::client::{Ask, Outcome};
+use crate::host::ask::{Ask, Outcome};
 use crate::invariants::State;
 use crate::setup::UNIT;
 use crate::world::{Violation, World};
@@ -61,7 +61,12 @@ impl World {
 
     fn check_registered(&mut self) -> Result<(), Violation> {
         let state = State::of(self);
-        let sessions = state.stores.iter().flatten().filter(|s| s.session.is_some()).count();
+        let sessions = state
+            .stores
+            .iter()
+            .flatten()
+            .filter(|s| s.session.is_some())
+            .count();
         let inventoried = state
             .directory
             .iter()
@@ -112,7 +117,12 @@ impl World {
     fn drain(&mut self) -> Result<(), Violation> {
         match self.call_now(0, Ask::RemoveAll)? {
             Outcome::Removed(Ok(())) => {}
-            other => return Err(stuck(self, format!("the removal of all ended with {other:?}"))),
+            other => {
+                return Err(stuck(
+                    self,
+                    format!("the removal of all ended with {other:?}"),
+                ));
+            }
         }
         let limit = self.time + DRAIN;
         let mut left = String::new();
@@ -123,7 +133,10 @@ impl World {
             }
             self.run_until(self.time + 100 * MS)?;
         }
-        Err(stuck(self, format!("after the removal of all objects, there is {left}")))
+        Err(stuck(
+            self,
+            format!("after the removal of all objects, there is {left}"),
+        ))
     }
 }
 
@@ -138,7 +151,10 @@ fn leftovers(world: &World) -> String {
                 view.used, view.replicas, view.waiting
             ));
         }
-        let (reads, writes) = (world.nodes[node].reads.len(), world.nodes[node].writes.len());
+        let (reads, writes) = (
+            world.nodes[node].reads.len(),
+            world.nodes[node].writes.len(),
+        );
         if reads + writes > 0 {
             left.push(format!("node{node}: {reads} reads and {writes} writes"));
         }

@@ -55,7 +55,10 @@ mod tests {
     fn bytes_follow_the_order_of_the_extents() {
         let mut memory = Memory::new(1024);
         let extents = [
-            Extent { offset: 512, len: 64 },
+            Extent {
+                offset: 512,
+                len: 64,
+            },
             Extent { offset: 0, len: 40 },
         ];
         memory.write(&extents, 0, 104, PutId(3));

@@ -17,7 +17,11 @@ pub fn same_twice(setup: &Setup) -> Result<usize, String> {
         }
     }
     if one.lines.len() != two.lines.len() {
-        return Err(format!("{} lines, then {}", one.lines.len(), two.lines.len()));
+        return Err(format!(
+            "{} lines, then {}",
+            one.lines.len(),
+            two.lines.len()
+        ));
     }
     Ok(one.lines.len())
 }

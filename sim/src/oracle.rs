@@ -269,7 +269,10 @@ impl Oracle {
 
     /// A client holds a lease on a key until a moment of its clock.
     pub fn promised(&mut self, client: usize, key: usize, until: Now, time: Micros) {
-        let promise = self.history[key].promises.entry(client).or_insert((until, time));
+        let promise = self.history[key]
+            .promises
+            .entry(client)
+            .or_insert((until, time));
         if until >= promise.0 {
             *promise = (until, time);
         }
@@ -306,10 +309,15 @@ impl Oracle {
         let version = got.version;
         let wrong = |message: String| Err(("read_returns_a_put", message));
         let Some((put, record)) = self.put_of(version) else {
-            return wrong(format!("k{key} read as version {version}, which nobody wrote"));
+            return wrong(format!(
+                "k{key} read as version {version}, which nobody wrote"
+            ));
         };
         if record.key != key {
-            return wrong(format!("k{key} read as version {version} of k{}", record.key));
+            return wrong(format!(
+                "k{key} read as version {version} of k{}",
+                record.key
+            ));
         }
         let bytes = bytes.map_or(&[][..], |read| &read.bytes);
         if bytes.len() as u64 != record.size || got.len != record.size {

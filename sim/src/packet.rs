@@ -157,7 +157,9 @@ impl fmt::Display for Packet {
                 "transfer {token}: write {} version {} epoch {} ({} bytes of put {})",
                 request.name, request.version, request.epoch, request.size, put.0
             ),
-            Packet::WriteDone { token, result } => write!(f, "transfer {token}: written {result:?}"),
+            Packet::WriteDone { token, result } => {
+                write!(f, "transfer {token}: written {result:?}")
+            }
             Packet::Read { token, request, .. } => write!(
                 f,
                 "transfer {token}: read {} version {} epoch {}",

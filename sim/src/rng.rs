@@ -9,13 +9,13 @@ impl Rng {
     /// The stream of a seed and a concern.
     pub fn new(seed: u64, concern: u64) -> Self {
         let mut rng = Rng(seed ^ concern.wrapping_mul(0xd6e8_feb8_6659_fd93));
-        rng.next();
-        rng.next();
+        rng.draw();
+        rng.draw();
         rng
     }
 
     /// The next number.
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -25,7 +25,7 @@ impl Rng {
 
     /// A number below `bound` (zero for a bound of zero).
     pub fn below(&mut self, bound: u64) -> u64 {
-        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
+        ((u128::from(self.draw()) * u128::from(bound)) >> 64) as u64
     }
 
     /// A number of `low..=high`.

@@ -1,7 +1,7 @@
 //! The hand that plays a fixed schedule: begins calls, keeps messages back, kills and restarts.
 
 use crate::clock::{MS, Micros};
-use crate::host::client::{Ask, Outcome};
+use crate::host::ask::{Ask, Outcome};
 use crate::invariants::State;
 use crate::net::Held;
 use crate::packet::{Packet, Proc};

@@ -46,7 +46,12 @@ impl Trace {
     /// Adds a line.
     pub fn line(&mut self, time: Micros, what: &dyn std::fmt::Display) {
         self.ordinal += 1;
-        let mut line = format!("{:>4}.{:06} #{} ", time / 1_000_000, time % 1_000_000, self.ordinal);
+        let mut line = format!(
+            "{:>4}.{:06} #{} ",
+            time / 1_000_000,
+            time % 1_000_000,
+            self.ordinal
+        );
         // Writing into a string cannot fail.
         let _unfailing = write!(line, "{what}");
         match self.mode {

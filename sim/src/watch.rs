@@ -69,7 +69,10 @@ pub struct Watch {
 impl Watch {
     /// The item that an answer is about.
     pub fn told(&self, session: Session, seq: Seq, index: u32) -> Option<Told> {
-        self.batches.get(&(session, seq))?.get(index as usize).copied()
+        self.batches
+            .get(&(session, seq))?
+            .get(index as usize)
+            .copied()
     }
 
     fn epoch_of(&self, link: u64) -> Epoch {
@@ -173,7 +176,11 @@ impl World {
         let (what, name, version) = match item {
             NodeItem::Publish { name, version, .. } => (What::Publish, name, version),
             NodeItem::Retract { name, version, bad } => {
-                let what = if *bad { What::RetractBad } else { What::Retract };
+                let what = if *bad {
+                    What::RetractBad
+                } else {
+                    What::Retract
+                };
                 (what, name, version)
             }
             NodeItem::Absent { name, version } => (What::Absent, name, version),
@@ -214,7 +221,10 @@ impl World {
         let epoch = self.watch.epoch_of(link);
         match message {
             ToNode::Registered { .. } => {
-                let node = self.nodes.iter().position(|n| n.epoch == epoch && n.core.is_some());
+                let node = self
+                    .nodes
+                    .iter()
+                    .position(|n| n.epoch == epoch && n.core.is_some());
                 if let Some(node) = node
                     && self.watch.unlearned.remove(&node)
                 {

@@ -1,7 +1,7 @@
 //! What the clients do: a few keys, all kinds of calls, on and on.
 
 use crate::clock::Micros;
-use crate::host::client::Ask;
+use crate::host::ask::Ask;
 use crate::rng::Rng;
 use crate::setup::{Setup, UNIT};
 use snowskin_types::Millis;
@@ -53,18 +53,26 @@ impl Workload {
     }
 
     /// A client's next call.
-    pub fn next(&mut self) -> Ask {
+    pub fn next_ask(&mut self) -> Ask {
         // Some keys are hot.
         let key = self.rng.below(self.keys).min(self.rng.below(self.keys)) as usize;
         match self.rng.below(1000) {
             0..320 => {
                 let units = self.rng.within(1, self.units_max) * UNIT;
-                let odd = if self.rng.chance(250) { 8 * self.rng.within(1, 200) } else { 0 };
+                let odd = if self.rng.chance(250) {
+                    8 * self.rng.within(1, 200)
+                } else {
+                    0
+                };
                 let replace = self.rng.chance(400);
                 Ask::Put {
                     key,
                     size: units - odd,
-                    mode: if replace { PutMode::Replace } else { PutMode::IfAbsent },
+                    mode: if replace {
+                        PutMode::Replace
+                    } else {
+                        PutMode::IfAbsent
+                    },
                     replicas: self.rng.within(1, self.replicas_max) as u32,
                     prefer: None,
                     timeout: Millis(self.rng.within(1000, 9000)),
@@ -84,7 +92,11 @@ impl Workload {
             980..982 => Ask::RemoveAll,
             _ if self.rng.chance(self.reports * 20) => Ask::Report {
                 key,
-                fault: if self.rng.chance(500) { Fault::Gone } else { Fault::Bad },
+                fault: if self.rng.chance(500) {
+                    Fault::Gone
+                } else {
+                    Fault::Bad
+                },
             },
             _ => Ask::Exists { key },
         }

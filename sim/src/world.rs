@@ -316,7 +316,9 @@ impl World {
         self.log(|| format!("{from} -> {to} {packet}"));
         if let Some(hold) = self.net.holder(from, to, &packet) {
             self.log(|| format!("  held back by hold {hold}"));
-            self.net.held.push((hold, crate::net::Held { from, to, packet }));
+            self.net
+                .held
+                .push((hold, crate::net::Held { from, to, packet }));
             return;
         }
         let [first, second] = self.net.fate(self.time, from, to);
@@ -381,7 +383,9 @@ impl World {
 
     /// True while a process is stopped.
     pub fn is_frozen(&self, proc: Proc) -> bool {
-        self.frozen.get(&proc).is_some_and(|&until| until > self.time)
+        self.frozen
+            .get(&proc)
+            .is_some_and(|&until| until > self.time)
     }
 
     /// Ends all stops.

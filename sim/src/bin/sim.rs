@@ -123,7 +123,11 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    if ok { ExitCode::SUCCESS } else { ExitCode::from(FAILED) }
+    if ok {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(FAILED)
+    }
 }
 
 fn setup_of(options: &Options, seed: u64) -> Setup {
@@ -158,7 +162,11 @@ fn add(total: &mut Stats, stats: &Stats) {
 fn run_seeds(options: &Options) -> bool {
     let started = Instant::now();
     if options.one {
-        let mode = if options.trace { Mode::Print } else { Mode::Tail(run::TAIL) };
+        let mode = if options.trace {
+            Mode::Print
+        } else {
+            Mode::Tail(run::TAIL)
+        };
         let mut report = run::run(setup_of(options, options.seeds.start), mode);
         if report.violation.is_none() {
             report.lines.clear();
@@ -179,15 +187,21 @@ fn run_seeds(options: &Options) -> bool {
     };
     let mut total = Stats::default();
     let (mut runs, mut failures) = (0u64, 0u64);
-    run::run_many(seeds, options.jobs, |seed| setup_of(options, seed), go_on, |report| {
-        runs += 1;
-        add(&mut total, &report.stats);
-        if report.violation.is_some() {
-            failed.store(true, std::sync::atomic::Ordering::Relaxed);
-            failures += 1;
-            show(&report);
-        }
-    });
+    run::run_many(
+        seeds,
+        options.jobs,
+        |seed| setup_of(options, seed),
+        go_on,
+        |report| {
+            runs += 1;
+            add(&mut total, &report.stats);
+            if report.violation.is_some() {
+                failed.store(true, std::sync::atomic::Ordering::Relaxed);
+                failures += 1;
+                show(&report);
+            }
+        },
+    );
     let elapsed = started.elapsed().as_secs_f64();
     println!(
         "{runs} seeds of {} simulated seconds in {elapsed:.1} s ({:.1} seeds/s), {failures} failed; {total:?}",
@@ -198,7 +212,11 @@ fn run_seeds(options: &Options) -> bool {
 }
 
 fn run_meta(options: &Options) -> bool {
-    let seeds = if options.one { options.seeds.clone() } else { 1..4 };
+    let seeds = if options.one {
+        options.seeds.clone()
+    } else {
+        1..4
+    };
     for seed in seeds {
         match meta::same_twice(&setup_of(options, seed)) {
             Ok(lines) => println!("seed {seed}: {lines} lines, twice the same"),
@@ -213,7 +231,11 @@ fn run_meta(options: &Options) -> bool {
 
 fn run_scenarios(options: &Options) -> bool {
     let wanted = options.name.as_deref().unwrap_or("all");
-    let mode = if options.trace { Mode::Print } else { Mode::Tail(run::TAIL) };
+    let mode = if options.trace {
+        Mode::Print
+    } else {
+        Mode::Tail(run::TAIL)
+    };
     let chosen: Vec<_> = scenarios::ALL
         .iter()
         .filter(|s| wanted == "all" || s.name == wanted)
@@ -251,16 +273,25 @@ fn run_bugs(options: &Options) -> bool {
             ..Setup::of_seed(seed, options.sim_seconds)
         };
         let go_on = || !found.load(std::sync::atomic::Ordering::Relaxed);
-        run::run_many(options.seeds.clone(), options.jobs, setup_of, go_on, |report| {
-            let earlier = first.as_ref().is_none_or(|f| report.seed < f.seed);
-            if report.violation.is_some() {
-                found.store(true, std::sync::atomic::Ordering::Relaxed);
-                if earlier {
-                    first = Some(report);
+        run::run_many(
+            options.seeds.clone(),
+            options.jobs,
+            setup_of,
+            go_on,
+            |report| {
+                let earlier = first.as_ref().is_none_or(|f| report.seed < f.seed);
+                if report.violation.is_some() {
+                    found.store(true, std::sync::atomic::Ordering::Relaxed);
+                    if earlier {
+                        first = Some(report);
+                    }
                 }
-            }
-        });
-        match first.as_ref().and_then(|r| Some((r.seed, r.violation.as_ref()?))) {
+            },
+        );
+        match first
+            .as_ref()
+            .and_then(|r| Some((r.seed, r.violation.as_ref()?)))
+        {
             Some((seed, violation)) => println!("{bug:<28} {seed:>6}  {violation}"),
             None => {
                 escaped += 1;

@@ -3,6 +3,7 @@
 
 use crate::clock::{Clock, MS, Micros};
 use crate::content::PutId;
+use crate::host::ask::{Ask, Outcome};
 use crate::invariants::Seen;
 use crate::oracle::{Asked, Snapshot};
 use crate::packet::{Packet, Proc, ReadBytes};
@@ -10,7 +11,7 @@ use crate::rng::Rng;
 use crate::world::{Happening, World};
 use snowskin_client::plan::location::Location;
 use snowskin_client::plan::{CallId, Ticket, get, put};
-use snowskin_types::call::{Existing, Fault, Filter, PutMode, Reply, Request};
+use snowskin_types::call::{Existing, Filter, Reply, Request};
 use snowskin_types::checksum::PieceSums;
 use snowskin_types::id::ClientId;
 use snowskin_types::object::Attributes;
@@ -21,76 +22,6 @@ use std::collections::BTreeMap;
 const CALL_TIMEOUT: Micros = 1_500 * MS;
 /// A read without progress is given up after this time.
 const READ_TIMEOUT: Micros = 2_000 * MS;
-
-/// What a client is asked to do.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ask {
-    /// Stores new bytes.
-    Put {
-        /// Which key.
-        key: usize,
-        /// Bytes.
-        size: u64,
-        /// What happens to a taken key.
-        mode: PutMode,
-        /// Copies.
-        replicas: u32,
-        /// Wished node, by its index.
-        prefer: Option<usize>,
-        /// How long it may take.
-        timeout: Millis,
-    },
-    /// Reads, from a remembered location while its lease lasts.
-    Get {
-        /// Which key.
-        key: usize,
-        /// How long it may take.
-        timeout: Millis,
-    },
-    /// Asks whether a key is readable.
-    Exists {
-        /// Which key.
-        key: usize,
-    },
-    /// The same, and reads after a share of the lease, in 1/1000.
-    ExistsThenGet {
-        /// Which key.
-        key: usize,
-        /// Share of the lease to wait.
-        share: u64,
-    },
-    /// Removes.
-    Remove {
-        /// Which key.
-        key: usize,
-        /// Also under a lease.
-        force: bool,
-    },
-    /// Removes everything by force.
-    RemoveAll,
-    /// Reports a remembered replica.
-    Report {
-        /// Which key.
-        key: usize,
-        /// As what.
-        fault: Fault,
-    },
-}
-
-/// How a call ended.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Outcome {
-    /// Of a put.
-    Put(Result<put::Stored, Failure>),
-    /// Of a get: the version read.
-    Get(Result<Version, Failure>),
-    /// Of an existence check.
-    Exists(Existing),
-    /// Of a remove of one key or of all.
-    Removed(Result<(), Failure>),
-    /// Of a report, or of nothing to do.
-    Noted,
-}
 
 #[derive(Debug)]
 enum Plan {
@@ -465,7 +396,10 @@ impl World {
                 else {
                     return;
                 };
-                match self.oracle.read(key, &start, &outcome, bytes.as_ref(), self.time) {
+                match self
+                    .oracle
+                    .read(key, &start, &outcome, bytes.as_ref(), self.time)
+                {
                     Ok(()) => {}
                     Err(("leased_read_succeeds", _)) if self.is_unsettled() => {}
                     Err((invariant, message)) => {
@@ -486,7 +420,11 @@ impl World {
     fn promised(&mut self, client: usize, key: usize, until: Now) {
         // What a dead owner's claim promises is void from the start.
         let asked_at = self.clients[client].asked_at;
-        let since = if self.watch.unlearned.is_empty() { asked_at } else { 0 };
+        let since = if self.watch.unlearned.is_empty() {
+            asked_at
+        } else {
+            0
+        };
         self.oracle.promised(client, key, until, since);
     }
 
@@ -751,7 +689,12 @@ impl World {
     /// Posts the next moment at which the client must look by itself.
     pub(crate) fn arm(&mut self, client: usize) {
         let host = &mut self.clients[client];
-        let mut at = host.pending.values().map(|p| p.until).min().unwrap_or(Micros::MAX);
+        let mut at = host
+            .pending
+            .values()
+            .map(|p| p.until)
+            .min()
+            .unwrap_or(Micros::MAX);
         match &host.plan {
             Some(Plan::Put { plan, .. }) => at = at.min(host.clock.reaches(plan.wake())),
             Some(Plan::Get { plan, .. }) => at = at.min(host.clock.reaches(plan.wake())),
@@ -796,7 +739,7 @@ impl World {
                 if let Some((key, _)) = host.next_get.take() {
                     self.begin_get(client, key, Millis(4000));
                 } else if self.workload.is_on() {
-                    let ask = self.workload.next();
+                    let ask = self.workload.next_ask();
                     self.ask(client, ask);
                 }
                 return;
@@ -816,7 +759,13 @@ impl World {
                 if !matches!(pending.waits, Waits::Transfer(..)) {
                     self.abandon(client, token);
                 }
-                self.failed(client, token, pending, Code::RpcTimeout, "no answer in time");
+                self.failed(
+                    client,
+                    token,
+                    pending,
+                    Code::RpcTimeout,
+                    "no answer in time",
+                );
             }
         }
         self.arm(client);

@@ -121,7 +121,7 @@ impl World {
         };
         self.log(|| format!("master starts: {restored:?}"));
         let now = self.master.clock.now(self.time);
-        let seed = self.rng.next();
+        let seed = self.rng.draw();
         let (core, effects) = cores::directory(now, restored, &self.setup, seed);
         self.master.core = Some(core);
         self.seen(&Seen::MasterStarted);
@@ -204,7 +204,11 @@ impl World {
                 self.master_step(Event::Request { id, request });
             }
             Packet::Abandon { client, call } => {
-                let found = self.master.requests.iter().find(|(_, of)| **of == (client, call));
+                let found = self
+                    .master
+                    .requests
+                    .iter()
+                    .find(|(_, of)| **of == (client, call));
                 if let Some((&id, _)) = found {
                     self.master.requests.remove(&id);
                     self.master_step(Event::Abandon { id });
@@ -225,7 +229,13 @@ impl World {
         }
     }
 
-    pub(crate) fn persisted(&mut self, life: u32, id: PersistId, record: Record, fate: PersistFate) {
+    pub(crate) fn persisted(
+        &mut self,
+        life: u32,
+        id: PersistId,
+        record: Record,
+        fate: PersistFate,
+    ) {
         if life != self.master.life || self.master.persists.remove(&id).is_none() {
             return;
         }

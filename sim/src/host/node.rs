@@ -12,7 +12,7 @@ use snowskin_store::effect::{Counter, Effect, ReadGrant};
 use snowskin_store::event::{Event, Filled, LinkId, ReadId, ScrubId, WriteId};
 use snowskin_types::access::Extent;
 use snowskin_types::checksum::PieceSums;
-use snowskin_types::{Code, Epoch, Failure, NodeId, Now, Stage};
+use snowskin_types::{Epoch, NodeId, Now};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -113,7 +113,9 @@ impl NodeHost {
 
     /// Extents that running reads may still touch.
     pub fn extents_being_read(&self) -> impl Iterator<Item = (ReadId, &Arc<[Extent]>)> + '_ {
-        self.reads.iter().map(|(id, read)| (*id, &read.grant.extents))
+        self.reads
+            .iter()
+            .map(|(id, read)| (*id, &read.grant.extents))
     }
 
     /// Extents that running writes may still touch.
@@ -132,7 +134,7 @@ impl World {
         let drift = self.rng.within(0, 600) as i64 - 300;
         let host = &mut self.nodes[node];
         host.life += 1;
-        host.epoch = Epoch(self.rng.next() >> 16 | 1);
+        host.epoch = Epoch(self.rng.draw() >> 16 | 1);
         host.clock = Clock::new(self.rng.below(1 << 40), self.time, drift);
         host.memory = Memory::new(self.setup.capacity);
         host.serve_until = Now(0);
@@ -229,20 +231,25 @@ impl World {
         }
     }
 
+    /// Nothing listens: most callers learn it at once, some only by their own deadline.
+    fn refuse_connection(&mut self, node: usize, client: usize, token: u64) {
+        if self.rng.chance(700) {
+            let packet = Packet::Broken { token };
+            self.send(Proc::Node(node), Proc::Client(client), packet);
+        }
+    }
+
     pub(crate) fn node_receives(&mut self, node: usize, packet: Packet) {
         let alive = self.nodes[node].core.is_some();
         match packet {
             Packet::ToNode { link, message } => {
-                if alive && self.nodes[node].link == Some(link) {
-                    let link = LinkId(link);
-                    self.node_step(node, Event::Master { link, message });
-                }
+                let current = alive && self.nodes[node].link == Some(link);
+                let link = LinkId(link);
+                let event = current.then_some(Event::Master { link, message });
+                event.into_iter().for_each(|e| self.node_step(node, e));
             }
             Packet::Write { client, token, .. } | Packet::Read { client, token, .. } if !alive => {
-                if self.rng.chance(700) {
-                    let packet = Packet::Broken { token };
-                    self.send(Proc::Node(node), Proc::Client(client), packet);
-                }
+                self.refuse_connection(node, client, token);
             }
             Packet::Write {
                 client,
@@ -384,9 +391,12 @@ impl World {
                     return;
                 };
                 let mut bytes = Vec::new();
-                self.nodes[node].memory.read(&io.extents, 0, io.size, &mut bytes);
+                self.nodes[node]
+                    .memory
+                    .read(&io.extents, 0, io.size, &mut bytes);
                 // Memory rots now and then, where readers report falsely too.
-                let rotten = self.faults_on && self.setup.pace.false_report > 0 && self.rng.chance(80);
+                let rotten =
+                    self.faults_on && self.setup.pace.false_report > 0 && self.rng.chance(80);
                 let sound = PieceSums::of(&bytes) == *io.sums && !rotten;
                 self.node_step(node, Event::Scrubbed { scrub, sound });
             }
@@ -412,7 +422,10 @@ impl World {
             return;
         }
         let away = self.is_frozen(Proc::Client(client))
-            || self.net.parted(self.time, Proc::Node(node), Proc::Client(client)).is_some();
+            || self
+                .net
+                .parted(self.time, Proc::Node(node), Proc::Client(client))
+                .is_some();
         if away && !stopped {
             if self.time - silent_since > WRITER_SILENT_MAX {
                 self.write_ends(node, write, Filled::Broken);
@@ -433,7 +446,11 @@ impl World {
             self.write_ends(node, write, Filled::Broken);
         } else if to == io.size {
             let corrupt = self.faults_on && self.rng.chance(3);
-            let filled = if corrupt { Filled::Corrupt } else { Filled::Sound };
+            let filled = if corrupt {
+                Filled::Corrupt
+            } else {
+                Filled::Sound
+            };
             self.write_ends(node, write, filled);
         } else {
             let delay = self.piece_delay();
@@ -471,7 +488,10 @@ impl World {
         let end = io.grant.offset + io.grant.len;
         let to = (from + CHUNK).min(end);
         let away = self.is_frozen(Proc::Client(client))
-            || self.net.parted(self.time, Proc::Node(node), Proc::Client(client)).is_some();
+            || self
+                .net
+                .parted(self.time, Proc::Node(node), Proc::Client(client))
+                .is_some();
         if away {
             let delay = self.rng.within(20, 200) * MS;
             self.read_on(node, read, delay);
@@ -636,9 +656,4 @@ impl World {
             }
         }
     }
-}
-
-/// The failure of a transfer whose connection broke.
-pub(crate) fn broken() -> Failure {
-    Failure::new(Code::TransferFail, Stage::Read, "the connection broke")
 }
