@@ -16,6 +16,7 @@ mod context;
 mod control;
 mod counters;
 mod data;
+mod inspect;
 mod options;
 pub mod plan;
 mod port;
@@ -27,6 +28,7 @@ pub use calls::{Page, Presence, Swept};
 pub use client::{Client, GetItem};
 pub use config::{Config, LOCATIONS_DEFAULT, LOCATIONS_MAX, TIMEOUT_MAX};
 pub use counters::{Counters, Counts};
+pub use inspect::{Condition, NamedReplica};
 pub use options::{
     CallOptions, ExistsOptions, GetOptions, Leases, Locations, PutOptions, RemoveManyOptions,
     RemoveOptions, Tenants,
