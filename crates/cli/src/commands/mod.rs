@@ -1,5 +1,6 @@
 //! The commands, one file each.
 
+mod audit;
 mod bench;
 mod connect;
 mod embedded;
@@ -27,7 +28,7 @@ pub fn run(
     common: &Common,
     variables: &BTreeMap<String, String>,
 ) -> Result<(), Stop> {
-    start_log(variables)?;
+    start_log(&command, variables)?;
     match command {
         Command::Master(args) => serve::master(&args, variables)?,
         Command::Node(args) => serve::node(&args, common.timeout)?,
@@ -42,12 +43,21 @@ pub fn run(
         Command::Rm(args) => objects::rm(&args, common)?,
         Command::Ls(args) => objects::ls(&args, common)?,
         Command::Stat(args) => stat::run(&args, common)?,
-        Command::Audit(_) => return Err(Ending::Runtime("audit is not there yet".into()).into()),
+        Command::Audit(args) => audit::run(&args, common)?,
     }
     Ok(())
 }
 
-fn start_log(variables: &BTreeMap<String, String>) -> Result<(), Ending> {
+/// What is logged without `SNOWSKIN_LOG`: servers tell what they do, commands that end by themselves only
+/// what goes wrong.
+fn usual_filter(command: &Command) -> &'static str {
+    match command {
+        Command::Master(_) | Command::Node(_) | Command::Up(_) => "info",
+        _ => "warn",
+    }
+}
+
+fn start_log(command: &Command, variables: &BTreeMap<String, String>) -> Result<(), Ending> {
     let usage = |text: String| Ending::Usage(text);
     let format = match variables.get("SNOWSKIN_LOG_FORMAT").map(String::as_str) {
         None | Some("" | "text") => Format::Text,
@@ -61,6 +71,7 @@ fn start_log(variables: &BTreeMap<String, String>) -> Result<(), Ending> {
     let filter = variables
         .get("SNOWSKIN_LOG")
         .map(String::as_str)
-        .filter(|f| !f.is_empty());
-    telemetry::start(filter, format).map_err(|e| usage(e.to_string()))
+        .filter(|f| !f.is_empty())
+        .unwrap_or_else(|| usual_filter(command));
+    telemetry::start(Some(filter), format).map_err(|e| usage(e.to_string()))
 }
