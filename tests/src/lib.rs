@@ -9,6 +9,7 @@
     reason = "a test stops at the first thing that is not as it must be"
 )]
 
+pub mod calls;
 pub mod client;
 pub mod cluster;
 pub mod http;
