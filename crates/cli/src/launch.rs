@@ -4,6 +4,7 @@ use crate::args::{Cli, Command};
 use crate::commands;
 use crate::exit::Ending;
 use crate::options::{self, check_environment, normalise, read_config};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
 use serde_json::{Map, Value, json};
@@ -19,6 +20,13 @@ pub fn run(words: Vec<String>, variables: Vec<(String, String)>) -> ExitCode {
         Err(Stop::Signal(number)) => ExitCode::from(128 + number),
         Err(Stop::Ending(ending)) => {
             ending.print(wants_json);
+            ExitCode::from(ending.exit_code())
+        }
+        Err(Stop::Clap(error)) if wants_json && error.use_stderr() => {
+            let text = error.render().to_string();
+            let text = text.trim_start_matches("error: ").trim_end();
+            let ending = Ending::Usage(text.to_owned());
+            ending.print(true);
             ExitCode::from(ending.exit_code())
         }
         Err(Stop::Clap(error)) => {
@@ -59,7 +67,9 @@ fn start(words: Vec<String>, variables: Vec<(String, String)>) -> Result<(), Sto
     let variables: BTreeMap<String, String> = variables.into_iter().collect();
     let words = normalise(words);
     let (words, sources) = gather(words, &variables).map_err(usage)?;
-    let matches = Cli::command().try_get_matches_from(words)?;
+    let matches = Cli::command()
+        .try_get_matches_from(&words)
+        .map_err(|e| name_nearest(e, &words))?;
     let cli = Cli::from_arg_matches(&matches)?;
     if cli.version {
         print_version(cli.common.json);
@@ -74,6 +84,36 @@ fn start(words: Vec<String>, variables: Vec<(String, String)>) -> Result<(), Sto
         return Err(Stop::Ending(Ending::Usage("a command is missing".into())));
     };
     commands::run(command, &cli.common, &variables)
+}
+
+/// An unknown option or command always comes with the nearest known one, also when that is not near.
+fn name_nearest(mut error: clap::Error, words: &[String]) -> clap::Error {
+    let given = |error: &clap::Error, kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.clone()),
+        _ => None,
+    };
+    let names = Command::names();
+    match error.kind() {
+        ErrorKind::UnknownArgument if error.get(ContextKind::SuggestedArg).is_none() => {
+            let command = words.iter().skip(1).find(|w| names.contains(w));
+            let known = long_options(command.map_or("", String::as_str));
+            let option = given(&error, ContextKind::InvalidArg);
+            if let Some(option) = option.as_deref().and_then(|o| o.strip_prefix("--")) {
+                let nearest = options::nearest(option, known.iter().map(String::as_str));
+                let text = ContextValue::String(format!("--{nearest}"));
+                error.insert(ContextKind::SuggestedArg, text);
+            }
+        }
+        ErrorKind::InvalidSubcommand if error.get(ContextKind::SuggestedSubcommand).is_none() => {
+            if let Some(word) = given(&error, ContextKind::InvalidSubcommand) {
+                let nearest = options::nearest(&word, names.iter().map(String::as_str));
+                let text = ContextValue::Strings(vec![nearest.to_owned()]);
+                error.insert(ContextKind::SuggestedSubcommand, text);
+            }
+        }
+        _ => {}
+    }
+    error
 }
 
 impl Command {

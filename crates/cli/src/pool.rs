@@ -89,6 +89,7 @@ impl Pool {
         let mut child = Command::new(std::env::current_exe()?)
             .args(arguments)
             .arg("--exit-with-stdin")
+            .envs(quiet())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -160,6 +161,12 @@ impl Pool {
     }
 }
 
+/// Members tell only what goes wrong, unless the user asks for more.
+fn quiet() -> Option<(&'static str, &'static str)> {
+    let given = std::env::var_os("SNOWSKIN_LOG").is_some_and(|v| !v.is_empty());
+    (!given).then_some(("SNOWSKIN_LOG", "warn"))
+}
+
 impl Member {
     fn wait_ready(&mut self, lines: &Receiver<String>) -> Result<Value, Ending> {
         let name = &self.name;
@@ -189,11 +196,13 @@ impl Member {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        for member in &mut self.members {
+        // The nodes first: none of them shall miss its master.
+        let end = Instant::now() + END_LIMIT;
+        for member in self.members.iter_mut().skip(1) {
             drop(member.child.stdin.take());
         }
-        let end = Instant::now() + END_LIMIT;
-        for member in &mut self.members {
+        for member in self.members.iter_mut().rev() {
+            drop(member.child.stdin.take());
             while let Ok(None) = member.child.try_wait() {
                 if Instant::now() >= end {
                     // It may end in this very moment; then there is nothing to kill.

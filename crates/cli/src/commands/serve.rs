@@ -122,7 +122,17 @@ pub fn node(args: &NodeArgs, timeout: Option<Duration>) -> Result<(), Stop> {
     if let Some(timeout) = timeout {
         config.ready_timeout = timeout;
     }
-    let running = Node::start(config).map_err(node_error)?;
+    config.abandon = signals.any().clone();
+    if args.exit_with_stdin {
+        signals.watch_input();
+    }
+    let running = match Node::start(config) {
+        Ok(running) => running,
+        Err(snowskin_node::StartError::Abandoned) => {
+            return finish(signals.wait(Duration::ZERO), "the node");
+        }
+        Err(error) => return Err(node_error(error).into()),
+    };
     let line = json!({
         "event": "ready",
         "role": "node",
@@ -137,9 +147,6 @@ pub fn node(args: &NodeArgs, timeout: Option<Duration>) -> Result<(), Stop> {
         "ssd": [],
     });
     ready::announce(&line, args.ready_file.as_deref())?;
-    if args.exit_with_stdin {
-        signals.watch_input();
-    }
     let end = {
         let ended = running.ended().clone();
         wait(&signals, || ended.is_cancelled())
