@@ -1,6 +1,6 @@
 //! What the directory costs: bytes of resident memory per entry, and look-ups per second.
 //!
-//! `cargo run --release -p snowskin-directory --example rss [KEYS]`
+//! `cargo run --release -p snowskin-directory --example rss [KEYS [BATCH]]`
 
 use snowskin_directory::config::Config;
 use snowskin_directory::directory::Directory;
@@ -9,6 +9,7 @@ use snowskin_directory::event::{Event, LinkId, RequestId};
 use snowskin_types::call::{Keys, Reply, Request, Reserve, Reserved};
 use snowskin_types::id::{ClientId, ClusterId, Epoch, NodeId, Seq, Session, Term};
 use snowskin_types::key::{Key, ObjectName, Tenant};
+use snowskin_types::limits::NODE_BATCH_ITEMS_MAX;
 use snowskin_types::link::{FromNode, NodeItem, Register, Stamp, ToNode};
 use snowskin_types::object::{Attributes, Shape, Tier};
 use snowskin_types::time::Now;
@@ -16,7 +17,6 @@ use std::error::Error;
 use std::time::{Duration, Instant};
 
 const KEY_BYTES: usize = 160;
-const BATCH: usize = 128;
 
 /// Resident memory of this process.
 fn rss() -> Result<u64, Box<dyn Error>> {
@@ -35,6 +35,19 @@ fn key(n: u64) -> String {
     )
 }
 
+/// Median, 99.9th percentile and longest of the events since the last call.
+fn times(spent: &mut Vec<Duration>) -> String {
+    let mut spent = std::mem::take(spent);
+    spent.sort_unstable();
+    let at = |share: f64| spent.get((spent.len() as f64 * share) as usize);
+    match (at(0.5), at(0.999), spent.last()) {
+        (Some(half), Some(most), Some(last)) => {
+            format!("p50 {half:.1?}, p99.9 {most:.1?}, longest {last:.1?}")
+        }
+        _ => "none".to_owned(),
+    }
+}
+
 struct Bench {
     directory: Directory,
     link: LinkId,
@@ -42,32 +55,38 @@ struct Bench {
     seq: u64,
     requests: u64,
     out: Vec<Effect>,
-    spent: Vec<Duration>,
+    asked: Vec<Duration>,
+    told: Vec<Duration>,
 }
 
 impl Bench {
     fn feed(&mut self, event: Event) {
+        let is_request = matches!(event, Event::Request { .. } | Event::Tick);
         let begin = Instant::now();
         self.directory.handle(Now(1_000), event, &mut self.out);
-        self.spent.push(begin.elapsed());
-    }
-
-    /// Median and 99.9th percentile of the events since the last call.
-    fn times(&mut self) -> String {
-        let mut spent = std::mem::take(&mut self.spent);
-        spent.sort_unstable();
-        let at = |share: f64| spent.get((spent.len() as f64 * share) as usize).copied();
-        format!("events: p50 {:?}, p99.9 {:?}", at(0.5), at(0.999))
+        let spent = begin.elapsed();
+        if is_request {
+            self.asked.push(spent);
+        } else {
+            self.told.push(spent);
+        }
     }
 
     fn ask(&mut self, request: Request) -> Option<Reply> {
         self.requests += 1;
         let id = RequestId(self.requests);
         self.feed(Event::Request { id, request });
-        self.out.drain(..).find_map(|e| match e {
-            Effect::Reply { reply, .. } => Some(reply),
-            _ => None,
-        })
+        loop {
+            let more = self.out.contains(&Effect::Continue);
+            let reply = self.out.drain(..).find_map(|e| match e {
+                Effect::Reply { reply, .. } => Some(reply),
+                _ => None,
+            });
+            if reply.is_some() || !more {
+                return reply;
+            }
+            self.feed(Event::Tick);
+        }
     }
 
     fn put(&mut self, from: u64, to: u64) -> Result<(), Box<dyn Error>> {
@@ -140,7 +159,8 @@ fn begin() -> Result<Bench, Box<dyn Error>> {
         seq: 0,
         requests: 0,
         out,
-        spent: Vec::new(),
+        asked: Vec::new(),
+        told: Vec::new(),
     };
     let message = FromNode::Register(Register {
         node: NodeId(1),
@@ -179,27 +199,32 @@ fn begin() -> Result<Bench, Box<dyn Error>> {
 fn main() -> Result<(), Box<dyn Error>> {
     let wanted = std::env::args().nth(1);
     let count: u64 = wanted.map_or(Ok(1_000_000), |n| n.parse())?;
+    let batch: u64 = std::env::args().nth(2).map_or(Ok(128), |n| n.parse())?;
+    if count == 0 || !(1..=NODE_BATCH_ITEMS_MAX as u64).contains(&batch) {
+        return Err(format!("a batch has 1 to {NODE_BATCH_ITEMS_MAX} items").into());
+    }
     let mut bench = begin()?;
     let before = rss()?;
     let started = Instant::now();
-    for from in (0..count).step_by(BATCH) {
-        bench.put(from, count.min(from + BATCH as u64))?;
+    for from in (0..count).step_by(batch as usize) {
+        bench.put(from, count.min(from + batch))?;
     }
     let puts = started.elapsed();
     let after = rss()?;
     let per_entry = (after - before) / count;
     println!("{count} keys of {KEY_BYTES} bytes: {per_entry} bytes of RSS per entry");
     println!(
-        "puts: {:.0}/s; {}",
+        "puts: {:.0}/s in batches of {batch}; reserve: {}; publish: {}",
         count as f64 / puts.as_secs_f64(),
-        bench.times()
+        times(&mut bench.asked),
+        times(&mut bench.told)
     );
-    let rounds = 200_000u64 / BATCH as u64 * 4;
+    let rounds = 800_000u64.div_ceil(batch);
     let mut batches = Vec::new();
     let mut n = 7u64;
     for _ in 0..rounds {
         let mut keys = Keys::new();
-        for _ in 0..BATCH {
+        for _ in 0..batch {
             n = n.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             keys.push(key((n >> 20) % count).as_bytes())?;
         }
@@ -215,10 +240,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let spent = started.elapsed();
     println!(
-        "exists: {:.1} million keys/s in batches of {BATCH} ({:.1} us a batch); {}",
-        (rounds * BATCH as u64) as f64 / spent.as_secs_f64() / 1e6,
-        spent.as_secs_f64() * 1e6 / rounds as f64,
-        bench.times()
+        "exists: {:.1} million keys/s in batches of {batch}; {}",
+        (rounds * batch) as f64 / spent.as_secs_f64() / 1e6,
+        times(&mut bench.asked)
     );
     Ok(())
 }
