@@ -138,7 +138,9 @@ pub enum Command {
     #[command(after_help = "Examples:\n  snowskin stat\n  snowskin stat k1 --json")]
     Stat(StatArgs),
     /// Compare the directory with what the nodes hold
-    #[command(after_help = "Example:\n  snowskin audit --json")]
+    #[command(
+        after_help = "Waits until nobody changes or reads the pool (30 s, or --timeout), then reads every replica of the tenant.\nEnds with 5 when there are differences, with 4 when some replicas could not be read.\n\nExample:\n  snowskin audit --json"
+    )]
     Audit(AuditArgs),
 }
 

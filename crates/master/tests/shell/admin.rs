@@ -78,6 +78,7 @@ fn every_metric_has_help_and_type_and_a_number() {
         "snowskin_fenced_total",
         "snowskin_retract_refused_total",
         "snowskin_exists_cap_total",
+        "snowskin_put_wait_total",
         "snowskin_session_lost_total",
         "snowskin_ssd_state",
         "snowskin_rss_bytes",
