@@ -36,6 +36,10 @@ counters! {
     writes,
     /// Reads that came or were submitted.
     reads,
+    /// Of the writes, those to ranges of regions.
+    range_writes,
+    /// Of the reads, those from ranges of regions.
+    range_reads,
     /// Writes refused by the peer or the node.
     writes_refused,
     /// Reads refused by the peer or the node.

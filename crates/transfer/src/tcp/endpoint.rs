@@ -5,6 +5,7 @@
 //! server ends or drops a ticket only when nothing of it touches the segment any more, whatever
 //! happened (a broken connection, a cut, a shutdown).
 
+use crate::regions::Regions;
 use snowskin_memory::segment::Segment;
 use snowskin_runtime::spawn::Cancel;
 use snowskin_types::access::{Extent, ReadRequest, WriteRequest};
@@ -112,6 +113,12 @@ pub trait Endpoint: Send + Sync + 'static {
         &self,
         request: ReadRequest,
     ) -> impl Future<Output = Result<Self::Read, Failure>> + Send;
+
+    /// Memory that peers may read and write by range; without any by default. The segment of
+    /// [`Endpoint::segment`] is never served this way, even if it is registered.
+    fn regions(&self) -> Option<&Regions> {
+        None
+    }
 
     /// Told when the server found that stored bytes do not have their checksum, so that the owner checks them.
     fn found_damaged(&self, request: &ReadRequest);

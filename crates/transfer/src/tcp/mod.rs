@@ -6,6 +6,8 @@ pub mod client;
 pub mod counters;
 pub mod endpoint;
 mod inlet;
+pub mod region_endpoint;
+mod runs;
 pub mod server;
 
 /// Most bytes of one payload frame. Between two of them other answers find their way, and a refused

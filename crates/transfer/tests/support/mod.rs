@@ -13,13 +13,14 @@ use snowskin_proto::hello::{Greeting, Role};
 use snowskin_runtime::clock::{Clock, SystemClock};
 use snowskin_runtime::net;
 use snowskin_runtime::spawn::Cancel;
+use snowskin_transfer::regions::Regions;
 use snowskin_transfer::tcp::client::{TcpOptions, TcpTransport};
 use snowskin_transfer::tcp::endpoint::{
     Endpoint, Filled, ReadGrant, ReadTicket, WriteStart, WriteTicket,
 };
 use snowskin_transfer::tcp::server::{Server, ServerOptions};
 use snowskin_transfer::transport::{
-    Completion, Done, Movement, Operation, ReadFrom, Transport, WriteTo,
+    Completion, Done, Movement, Operation, ReadFrom, RegionId, RemoteRange, Transport, WriteTo,
 };
 use snowskin_types::access::{Extent, ReadRequest, WriteRequest};
 use snowskin_types::checksum::PieceSums;
@@ -68,10 +69,11 @@ struct State {
 }
 
 pub struct Memory {
-    segment: Segment,
+    pub segment: Segment,
     /// Bytes of an extent; objects are scattered over many.
     extent: u64,
     state: Arc<Mutex<State>>,
+    pub regions: Regions,
     pub write_started: Arc<Semaphore>,
     pub write_ended: Arc<Semaphore>,
     pub read_ended: Arc<Semaphore>,
@@ -83,6 +85,7 @@ impl Memory {
             segment: Segment::anonymous(bytes).unwrap(),
             extent,
             state: Arc::default(),
+            regions: Regions::new(EPOCH, 8),
             write_started: Arc::new(Semaphore::new(0)),
             write_ended: Arc::new(Semaphore::new(0)),
             read_ended: Arc::new(Semaphore::new(0)),
@@ -232,6 +235,10 @@ impl Endpoint for Memory {
 
     fn segment(&self) -> &Segment {
         &self.segment
+    }
+
+    fn regions(&self) -> Option<&Regions> {
+        Some(&self.regions)
     }
 
     async fn write_start(&self, request: WriteRequest) -> WriteStart<Write> {
@@ -466,4 +473,30 @@ pub fn put(transport: &dyn Transport, place: &Place, key: &str, bytes: &[u8]) {
 
 pub fn counter(value: &std::sync::atomic::AtomicU64) -> u64 {
     value.load(std::sync::atomic::Ordering::SeqCst)
+}
+
+pub fn at(region: RegionId, offset: u64) -> RemoteRange {
+    RemoteRange {
+        epoch: EPOCH,
+        region,
+        offset,
+    }
+}
+
+pub fn range_write<'m>(
+    place: &Place,
+    range: RemoteRange,
+    source: SourceSlices<'m>,
+) -> Operation<'m> {
+    let to = WriteTo::Range(range);
+    Operation::new(place.clone(), Movement::Write { to, source }, soon(30_000))
+}
+
+pub fn range_read<'m>(
+    place: &Place,
+    range: RemoteRange,
+    target: TargetSlices<'m>,
+) -> Operation<'m> {
+    let from = ReadFrom::Range(range);
+    Operation::new(place.clone(), Movement::Read { from, target }, soon(30_000))
 }

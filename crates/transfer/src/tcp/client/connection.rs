@@ -5,12 +5,13 @@ use super::operation::{Receipt, Under};
 use crate::tcp::PAYLOAD_BYTES_MAX;
 use crate::tcp::counters::{Counters, add, count};
 use crate::tcp::inlet::{Incoming, Inlet, Outlet};
-use crate::transport::{Completion, Movement, OperationId, ReadFrom, WriteTo};
+use crate::tcp::runs::begin_run;
+use crate::transport::{Completion, Movement, OperationId};
 use snowskin_proto::error::{DecodeError, EncodeError, FrameError};
 use snowskin_proto::frame::{self, Frame, Header, Kind};
-use snowskin_proto::hello::{Greeting, Hello, Welcome};
+use snowskin_proto::hello::{FEATURE_RANGES, Greeting, Hello, Welcome};
 use snowskin_proto::message::{Closing, Message, ReadFailed};
-use snowskin_proto::{ReadHead, WriteDone};
+use snowskin_proto::{RangeSums, ReadHead, WriteDone};
 use snowskin_runtime::net::{self, DialError};
 use snowskin_types::error::{Code, Failure, Stage};
 use snowskin_types::limits::PROGRESS_TIMEOUT;
@@ -92,6 +93,8 @@ struct Flight {
     operation: Option<OperationId>,
     /// Bytes that still come.
     left: Option<u64>,
+    /// Bytes of a read of a range, known before they are announced.
+    ranged: Option<u64>,
 }
 
 /// The write whose payload is being sent.
@@ -99,6 +102,8 @@ struct Flight {
 struct Sending {
     operation: OperationId,
     id: u64,
+    /// It goes to a range, so that sums precede its payload.
+    ranged: bool,
     /// Bytes left of the payload frame that has begun.
     frame_left: u64,
 }
@@ -117,6 +122,10 @@ pub(super) struct Connection {
     /// The request whose payload frame is being received.
     receiving: u64,
     next_id: u64,
+    /// What both sides can do, once both have greeted.
+    features: Option<u64>,
+    /// The queue waits for the peer's features.
+    held: bool,
     last_progress: Now,
     /// Shortest patience of its operations.
     stall: Millis,
@@ -153,6 +162,8 @@ impl Connection {
             flights: Vec::new(),
             receiving: 0,
             next_id: 1,
+            features: None,
+            held: false,
             last_progress: now,
             stall: PROGRESS_TIMEOUT,
             unproven: false,
@@ -227,7 +238,7 @@ impl Connection {
         self.state == State::Opening
             || !self.outlet.bytes.is_empty()
             || self.sending.is_some()
-            || !self.queue.is_empty()
+            || !self.queue.is_empty() && !self.held
     }
 
     /// When it fails if nothing happens.
@@ -349,44 +360,50 @@ impl Connection {
         counters: &Counters,
     ) {
         while self.sending.is_none() && self.outlet.bytes.len() < REQUESTS_BYTES {
-            let Some(operation) = self.queue.pop_front() else {
+            let Some(&operation) = self.queue.front() else {
                 break;
             };
             let Some(under) = operations.get(&operation) else {
+                self.queue.pop_front();
                 continue;
             };
+            let ranged = under.is_ranged();
+            self.held = ranged && self.features.is_none();
+            if self.held {
+                break;
+            }
+            self.queue.pop_front();
+            if ranged && self.features.is_none_or(|both| both & FEATURE_RANGES == 0) {
+                let text = "the peer is of a version that does not serve ranges of regions";
+                let failure = under.failure(Code::NotSupported, text);
+                finished.extend(operations.remove(&operation).map(|u| u.end(Err(failure))));
+                continue;
+            }
             let id = self.next_id;
             self.next_id += 1;
-            let out = &mut self.outlet.bytes;
-            let put = match &under.operation.movement {
-                Movement::Write {
-                    to: WriteTo::Object(request),
-                    ..
-                } => {
-                    count(&counters.writes);
-                    let sending = Sending {
-                        operation,
-                        id,
-                        frame_left: 0,
-                    };
-                    frame::put(out, id, request).map(|()| self.sending = Some(sending))
-                }
-                Movement::Read {
-                    from: ReadFrom::Object(request),
-                    ..
-                } => {
-                    count(&counters.reads);
-                    frame::put(out, id, request)
-                }
-                // Refused when they were submitted.
-                Movement::Write { .. } | Movement::Read { .. } => continue,
-            };
-            match put {
+            let writes = matches!(under.operation.movement, Movement::Write { .. });
+            match writes {
+                true => count(&counters.writes),
+                false => count(&counters.reads),
+            }
+            match (writes, ranged) {
+                (true, true) => count(&counters.range_writes),
+                (false, true) => count(&counters.range_reads),
+                (_, false) => {}
+            }
+            match under.put_request(&mut self.outlet.bytes, id) {
                 Ok(()) => {
                     self.flights.push(Flight {
                         id,
                         operation: Some(operation),
                         left: None,
+                        ranged: (ranged && !writes).then_some(under.bytes),
+                    });
+                    self.sending = writes.then_some(Sending {
+                        operation,
+                        id,
+                        ranged,
+                        frame_left: 0,
                     });
                 }
                 Err(error) => {
@@ -403,19 +420,25 @@ impl Connection {
         operations: &mut Operations<'m>,
         finished: &mut Vec<Completion<'m>>,
         counters: &Counters,
-    ) {
+    ) -> Result<(), LinkError> {
         let Some(sending) = &mut self.sending else {
-            return;
+            return Ok(());
         };
         if sending.frame_left > 0 {
-            return;
+            return Ok(());
         }
         let under = operations.get_mut(&sending.operation);
         let left = under
             .as_ref()
             .map_or(0, |under| under.operation.movement.remaining());
-        let verdict = under.and_then(|under| under.verdict.take());
         let (operation, id) = (sending.operation, sending.id);
+        let (verdict, source) = match under {
+            Some(under) => match (under.verdict.take(), &under.operation.movement) {
+                (None, Movement::Write { source, .. }) => (None, Some(source)),
+                (verdict, _) => (verdict, None),
+            },
+            None => (None, None),
+        };
         if left == 0 || verdict.is_some() {
             self.sending = None;
             if left > 0 {
@@ -425,12 +448,18 @@ impl Connection {
                 let under = operations.remove(&operation);
                 finished.extend(under.map(|under| under.end_write(result, counters)));
             }
-            return;
+            return Ok(());
+        }
+        if let Some(source) = source.filter(|_| sending.ranged) {
+            sending.frame_left = begin_run(&mut self.outlet.bytes, id, source)
+                .map_err(|error| LinkError::Broken(io::Error::other(error)))?;
+            return Ok(());
         }
         sending.frame_left = left.min(PAYLOAD_BYTES_MAX);
         // At most a frame's worth, so it fits.
         let header = Header::new(Kind::Payload, sending.frame_left as u32, id);
         self.outlet.bytes.extend_from_slice(&header.to_bytes());
+        Ok(())
     }
 
     fn send<'m>(
@@ -445,7 +474,7 @@ impl Connection {
         // A call has its end even if the peer takes all that is sent; a poll tells that there is room.
         while sent < CALL_BYTES {
             self.fill_outlet(operations, finished, counters);
-            self.next_payload(operations, finished, counters);
+            self.next_payload(operations, finished, counters)?;
             let under = self
                 .sending
                 .as_ref()
@@ -511,7 +540,7 @@ impl Connection {
                         continue;
                     }
                     Some(Incoming::Payload { id }) => {
-                        self.begin_payload(id)?;
+                        self.begin_payload(id, operations)?;
                         continue;
                     }
                     None => {
@@ -540,10 +569,14 @@ impl Connection {
         found.ok_or(LinkError::Unasked("an answer"))
     }
 
-    fn begin_payload(&mut self, id: u64) -> Result<(), LinkError> {
+    fn begin_payload(&mut self, id: u64, operations: &Operations<'_>) -> Result<(), LinkError> {
         let bytes = self.inlet.payload_left();
-        match self.flight(id)?.left {
-            Some(left) if bytes <= left => {
+        let flight = self.flight(id)?;
+        let under = flight.operation.and_then(|id| operations.get(&id));
+        let receipt = under.and_then(|under| under.receipt.as_ref());
+        let room = receipt.map_or(u64::MAX, Receipt::room);
+        match flight.left {
+            Some(left) if bytes <= left.min(room) => {
                 self.receiving = id;
                 Ok(())
             }
@@ -598,7 +631,8 @@ impl Connection {
         match frame.kind {
             Kind::Welcome if self.state == State::Greeting => {
                 let Welcome(theirs) = Welcome::decode_body(frame.body)?;
-                shared.greeting.meet(&theirs).map_err(LinkError::Ended)?;
+                let agreed = shared.greeting.meet(&theirs).map_err(LinkError::Ended)?;
+                (self.features, self.held) = (Some(agreed.features), false);
                 self.state = State::Open;
                 self.inlet.open();
             }
@@ -626,8 +660,8 @@ impl Connection {
             Kind::ReadHead => {
                 let head = ReadHead::decode_body(frame.body)?;
                 let flight = self.flight(id)?;
-                if flight.left.replace(head.len).is_some() {
-                    return Err(LinkError::Unasked("a second head"));
+                if flight.ranged.is_some() || flight.left.replace(head.len).is_some() {
+                    return Err(LinkError::Unasked("a head"));
                 }
                 let Some(operation) = flight.operation else {
                     return Ok(());
@@ -640,6 +674,18 @@ impl Connection {
                     flight.operation = None;
                     let under = operations.remove(&operation);
                     finished.extend(under.map(|under| under.end(Err(failure))));
+                }
+            }
+            Kind::RangeSums => {
+                let RangeSums(sums) = RangeSums::decode_body(frame.body)?;
+                let flight = self.flight(id)?;
+                let Some(len) = flight.ranged else {
+                    return Err(LinkError::Unasked("sums of a range"));
+                };
+                flight.left.get_or_insert(len);
+                let under = flight.operation.and_then(|id| operations.get_mut(&id));
+                if let Some(under) = under {
+                    under.announce_run(sums).map_err(LinkError::Unasked)?;
                 }
             }
             Kind::ReadFailed => {

@@ -14,7 +14,7 @@ mod pool;
 use crate::tcp::counters::Counters;
 use crate::transport::{Batch, Transport};
 use pool::Pool;
-use snowskin_proto::hello::Greeting;
+use snowskin_proto::hello::{FEATURE_RANGES, Greeting};
 use snowskin_runtime::clock::Clock;
 use snowskin_types::limits::{CONNECT_TIMEOUT, DATA_CONNECTIONS_PER_PEER_MAX};
 use snowskin_types::time::Millis;
@@ -79,6 +79,7 @@ impl TcpTransport {
         mut options: TcpOptions,
         clock: Arc<dyn Clock>,
     ) -> io::Result<Self> {
+        let greeting = greeting.with_features(FEATURE_RANGES);
         options.connections_per_peer = options
             .connections_per_peer
             .clamp(1, DATA_CONNECTIONS_PER_PEER_MAX);

@@ -1,9 +1,14 @@
 //! One operation on its way.
 
-use crate::tcp::counters::{Counters, count};
-use crate::transport::{Completion, Done, Movement, Operation, OperationId, ReadFrom, WriteTo};
-use snowskin_proto::ReadHead;
-use snowskin_types::checksum::{PieceHasher, piece_count};
+use crate::tcp::counters::{Counters, add, count};
+use crate::tcp::runs::Runs;
+use crate::transport::{
+    Completion, Done, Movement, Operation, OperationId, ReadFrom, RemoteRange, WriteTo,
+};
+use bytes::BytesMut;
+use snowskin_proto::frame;
+use snowskin_proto::{EncodeError, RangeRead, RangeRequest, RangeWrite, ReadHead};
+use snowskin_types::checksum::{PieceHasher, PieceSums, piece_count};
 use snowskin_types::error::{Code, Failure, Stage};
 use snowskin_types::key::Key;
 use snowskin_types::limits::OBJECT_BYTES_MAX;
@@ -11,7 +16,46 @@ use snowskin_types::time::Now;
 
 /// The bytes of a read that have come, and what they should be.
 #[derive(Debug)]
-pub(super) struct Receipt {
+pub(super) enum Receipt {
+    Object(ObjectReceipt),
+    Range(Runs),
+}
+
+impl Receipt {
+    /// Takes bytes while they are in the cache; each piece is compared as soon as it is complete.
+    pub(super) fn see(&mut self, run: &[u8]) {
+        match self {
+            Receipt::Object(receipt) => receipt.see(run),
+            Receipt::Range(runs) => runs.see(run),
+        }
+    }
+
+    /// Bytes of payload that may come now.
+    pub(super) fn room(&self) -> u64 {
+        match self {
+            Receipt::Object(_) => u64::MAX,
+            Receipt::Range(runs) => runs.room(),
+        }
+    }
+
+    /// Judges once all bytes have come.
+    fn judge(self, counters: &Counters) -> Result<Done, Failure> {
+        match self {
+            Receipt::Object(receipt) => receipt.judge(counters),
+            Receipt::Range(runs) => match runs.judge() {
+                Ok(bytes) => Ok(Done { bytes, shape: None }),
+                Err(wrong) => {
+                    add(&counters.checksum_failures, wrong);
+                    Err(runs.mismatch(wrong))
+                }
+            },
+        }
+    }
+}
+
+/// The receipt of an object, or of a part of it.
+#[derive(Debug)]
+pub(super) struct ObjectReceipt {
     head: ReadHead,
     hasher: PieceHasher,
     /// Pieces compared.
@@ -20,10 +64,10 @@ pub(super) struct Receipt {
     wrong: u64,
 }
 
-impl Receipt {
-    pub(super) fn new(head: ReadHead) -> Self {
+impl ObjectReceipt {
+    fn new(head: ReadHead) -> Self {
         let hasher = PieceHasher::starting_at(head.offset);
-        Receipt {
+        ObjectReceipt {
             head,
             hasher,
             verified: 0,
@@ -31,8 +75,7 @@ impl Receipt {
         }
     }
 
-    /// Takes bytes while they are in the cache; each piece is compared as soon as it is complete.
-    pub(super) fn see(&mut self, run: &[u8]) {
+    fn see(&mut self, run: &[u8]) {
         self.hasher.update(run);
         let new = self
             .hasher
@@ -49,7 +92,6 @@ impl Receipt {
         self.wrong += wrong;
     }
 
-    /// Judges once all bytes have come.
     fn judge(self, counters: &Counters) -> Result<Done, Failure> {
         let ReadHead {
             shape, len, sums, ..
@@ -69,9 +111,7 @@ impl Receipt {
             wrong = 1;
         }
         if wrong > 0 {
-            counters
-                .checksum_failures
-                .fetch_add(wrong, std::sync::atomic::Ordering::Relaxed);
+            add(&counters.checksum_failures, wrong);
             let text = format!(
                 "{wrong} of {} pieces do not have their checksum",
                 sums.0.len()
@@ -140,16 +180,22 @@ impl<'m> Under<'m> {
         let refuse = |code, text: String| Err(Failure::new(code, self.stage(), text));
         match &self.operation.movement {
             Movement::Write {
-                to: WriteTo::Range(_),
+                to: WriteTo::Range(range),
                 ..
             }
             | Movement::Read {
-                from: ReadFrom::Range(_),
+                from: ReadFrom::Range(range),
                 ..
-            } => refuse(
-                Code::NotSupported,
-                "TCP moves objects, not ranges of regions".to_owned(),
-            ),
+            } => {
+                if self.bytes == 0 || range.offset.checked_add(self.bytes).is_none() {
+                    let text = format!(
+                        "the range {}+{} does not have at least one byte and an end in 64 bits",
+                        range.offset, self.bytes
+                    );
+                    return refuse(Code::InvalidParams, text);
+                }
+                Ok(())
+            }
             Movement::Write {
                 to: WriteTo::Object(request),
                 ..
@@ -185,6 +231,49 @@ impl<'m> Under<'m> {
         }
     }
 
+    /// Whether it reads or writes a range of a region.
+    pub(super) fn is_ranged(&self) -> bool {
+        matches!(
+            self.operation.movement,
+            Movement::Write {
+                to: WriteTo::Range(_),
+                ..
+            } | Movement::Read {
+                from: ReadFrom::Range(_),
+                ..
+            }
+        )
+    }
+
+    /// Appends the frame that asks for it.
+    pub(super) fn put_request(&self, out: &mut BytesMut, id: u64) -> Result<(), EncodeError> {
+        let request = |range: &RemoteRange| RangeRequest {
+            epoch: range.epoch,
+            region: range.region.0,
+            offset: range.offset,
+            len: self.bytes,
+        };
+        match &self.operation.movement {
+            Movement::Write { to, .. } => match to {
+                WriteTo::Object(object) => frame::put(out, id, object),
+                WriteTo::Range(range) => frame::put(out, id, &RangeWrite(request(range))),
+            },
+            Movement::Read { from, .. } => match from {
+                ReadFrom::Object(object) => frame::put(out, id, object),
+                ReadFrom::Range(range) => frame::put(out, id, &RangeRead(request(range))),
+            },
+        }
+    }
+
+    /// Takes the sums of the bytes of a range that come next.
+    pub(super) fn announce_run(&mut self, sums: PieceSums) -> Result<(), &'static str> {
+        let new = || Receipt::Range(Runs::new(self.bytes));
+        match self.receipt.get_or_insert_with(new) {
+            Receipt::Range(runs) => runs.announce(sums),
+            Receipt::Object(_) => Err("sums of a range amid an object"),
+        }
+    }
+
     /// Takes the announcement of a read's bytes.
     pub(super) fn announce(&mut self, head: ReadHead) -> Result<(), Failure> {
         let Movement::Read {
@@ -201,7 +290,7 @@ impl<'m> Under<'m> {
             let text = format!("{} bytes do not fit into {}", head.len, target.remaining());
             return Err(self.failure(Code::BufferOverflow, text));
         }
-        self.receipt = Some(Receipt::new(head));
+        self.receipt = Some(Receipt::Object(ObjectReceipt::new(head)));
         Ok(())
     }
 

@@ -4,12 +4,14 @@ use super::{ConnectionError, Shared};
 use crate::tcp::counters::{add, count};
 use crate::tcp::endpoint::{Endpoint, Filled, WriteStart, WriteTicket};
 use crate::tcp::inlet::{Incoming, Inlet};
+use crate::tcp::runs::Runs;
 use bytes::{Bytes, BytesMut};
 use snowskin_memory::slices::TargetSlices;
-use snowskin_proto::WriteDone;
 use snowskin_proto::frame::{self, Frame, Kind};
-use snowskin_proto::hello::{Greeting, Hello, Welcome};
+use snowskin_proto::hello::{FEATURE_RANGES, Greeting, Hello, Welcome};
 use snowskin_proto::message::{Closing, Message};
+use snowskin_proto::{DecodeError, RangeRead, RangeRequest, RangeSums, RangeWrite, WriteDone};
+use snowskin_runtime::spawn::Cancel;
 use snowskin_types::access::{ReadRequest, WriteRequest};
 use snowskin_types::checksum::PieceHasher;
 use snowskin_types::error::{Code, Failure, Stage};
@@ -34,20 +36,63 @@ const FAREWELL_TIME_MAX: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Wanted {
     pub(super) id: u64,
-    pub(super) request: ReadRequest,
+    pub(super) bytes: WantedBytes,
+}
+
+/// Of what.
+#[derive(Debug)]
+pub(super) enum WantedBytes {
+    Object(ReadRequest),
+    Range(RangeRequest),
+}
+
+/// How the bytes of a write are verified.
+#[derive(Debug)]
+pub(super) enum Check {
+    /// Not at all.
+    None,
+    /// At their end, against the sums of the request.
+    Object(PieceHasher),
+    /// Run by run, against the sums that come between them.
+    Range(Runs),
+}
+
+impl Check {
+    fn see(&mut self, run: &[u8]) {
+        match self {
+            Check::None => {}
+            Check::Object(hasher) => hasher.update(run),
+            Check::Range(runs) => runs.see(run),
+        }
+    }
+
+    /// Bytes of payload that may come now.
+    fn room(&self) -> u64 {
+        match self {
+            Check::None | Check::Object(_) => u64::MAX,
+            Check::Range(runs) => runs.room(),
+        }
+    }
+
+    fn announce(&mut self, sums: RangeSums) -> Result<(), ConnectionError> {
+        match self {
+            Check::Range(runs) => runs.announce(sums.0).map_err(garbage),
+            Check::None | Check::Object(_) => Err(garbage("sums of a range came amid an object")),
+        }
+    }
 }
 
 pub(super) struct Intake<'c, E> {
-    stream: &'c TcpStream,
-    shared: &'c Arc<Shared<E>>,
+    pub(super) stream: &'c TcpStream,
+    pub(super) shared: &'c Arc<Shared<E>>,
     inlet: Inlet,
-    answers: mpsc::Sender<Bytes>,
+    pub(super) answers: mpsc::Sender<Bytes>,
     reads: mpsc::Sender<Wanted>,
     /// Writes whose bytes are in and whose answer is awaited from the node. Dropped with the
     /// connection, which tells the node that the writer has gone.
     ending: JoinSet<()>,
     /// The write that was answered before all its bytes came, and how many of them may still come.
-    discarding: Option<(u64, u64)>,
+    pub(super) discarding: Option<(u64, u64)>,
 }
 
 /// The encoded frame of a message that is always small enough.
@@ -109,6 +154,7 @@ impl<'c, E: Endpoint> Intake<'c, E> {
             Err(_) => return Err(ConnectionError::Refused("no hello came in time".to_owned())),
         };
         let hello = Hello::from_frame(frame).map_err(|error| garbage(&error.to_string()))?;
+        let own = own.with_features(FEATURE_RANGES);
         match own.meet(&hello.0) {
             Ok(_) => {
                 self.inlet.open();
@@ -146,14 +192,14 @@ impl<'c, E: Endpoint> Intake<'c, E> {
         tokio::time::timeout(FAREWELL_TIME_MAX, listen).await.ok();
     }
 
-    async fn answer(&self, frame: Bytes) -> Result<(), ConnectionError> {
+    pub(super) async fn answer(&self, frame: Bytes) -> Result<(), ConnectionError> {
         self.answers
             .send(frame)
             .await
             .map_err(|_| ConnectionError::Closed)
     }
 
-    async fn refuse(&self, id: u64, failure: Failure) -> Result<(), ConnectionError> {
+    pub(super) async fn refuse(&self, id: u64, failure: Failure) -> Result<(), ConnectionError> {
         count(&self.shared.counters.writes_refused);
         self.answer(encoded(id, &WriteDone(Err(failure)))).await
     }
@@ -191,27 +237,31 @@ impl<'c, E: Endpoint> Intake<'c, E> {
                 frame::put_empty(&mut out, id, Kind::Pong);
                 self.answer(out.freeze()).await
             }
-            Kind::Read => match ReadRequest::decode_body(frame.body) {
-                Ok(request) => {
-                    let wanted = Wanted { id, request };
-                    self.reads
-                        .send(wanted)
-                        .await
-                        .map_err(|_| ConnectionError::Closed)
-                }
-                Err(error) => {
-                    count(&self.shared.counters.reads_refused);
-                    let failed = snowskin_proto::message::ReadFailed(error.failure(Stage::Read));
-                    self.answer(encoded(id, &failed)).await
-                }
-            },
+            Kind::Read => {
+                let request = ReadRequest::decode_body(frame.body);
+                self.want(id, request.map(WantedBytes::Object)).await
+            }
+            Kind::RangeRead => {
+                let request = RangeRead::decode_body(frame.body);
+                self.want(id, request.map(|read| WantedBytes::Range(read.0)))
+                    .await
+            }
             Kind::Write => match WriteRequest::decode_body(frame.body) {
                 Ok(request) => self.write(id, request).await,
-                Err(error) => {
-                    self.discarding = Some((id, self.shared.options.drain_bytes_max));
-                    self.refuse(id, error.failure(Stage::Write)).await
-                }
+                Err(error) => self.refuse_unread(id, &error).await,
             },
+            Kind::RangeWrite => match RangeWrite::decode_body(frame.body) {
+                Ok(RangeWrite(request)) => self.write_range(id, request).await,
+                Err(error) => self.refuse_unread(id, &error).await,
+            },
+            // Of a write that was answered early, as its payload.
+            Kind::RangeSums
+                if self
+                    .discarding
+                    .is_some_and(|(discarded, _)| discarded == id) =>
+            {
+                Ok(())
+            }
             Kind::PayloadEnd
                 if self
                     .discarding
@@ -226,8 +276,33 @@ impl<'c, E: Endpoint> Intake<'c, E> {
         }
     }
 
-    /// Throws the payload of an answered write away.
-    async fn discard(&mut self, id: u64) -> Result<(), ConnectionError> {
+    /// Hands a read to the other half.
+    async fn want(
+        &self,
+        id: u64,
+        bytes: Result<WantedBytes, DecodeError>,
+    ) -> Result<(), ConnectionError> {
+        match bytes {
+            Ok(bytes) => {
+                let wanted = self.reads.send(Wanted { id, bytes }).await;
+                wanted.map_err(|_| ConnectionError::Closed)
+            }
+            Err(error) => {
+                count(&self.shared.counters.reads_refused);
+                let failed = snowskin_proto::message::ReadFailed(error.failure(Stage::Read));
+                self.answer(encoded(id, &failed)).await
+            }
+        }
+    }
+
+    /// Refuses a write that cannot be understood.
+    async fn refuse_unread(&mut self, id: u64, error: &DecodeError) -> Result<(), ConnectionError> {
+        self.discarding = Some((id, self.shared.options.drain_bytes_max));
+        self.refuse(id, error.failure(Stage::Write)).await
+    }
+
+    /// Throws the rest of the current payload frame away, which belongs to an answered write.
+    pub(super) async fn discard(&mut self, id: u64) -> Result<(), ConnectionError> {
         let Some((discarded, budget)) = self.discarding else {
             return Err(garbage("payload came that belongs to no write"));
         };
@@ -291,11 +366,19 @@ impl<'c, E: Endpoint> Intake<'c, E> {
                     .await;
             }
         };
-        let verifies = self.shared.endpoint.verifies_writes();
-        let mut hasher = verifies.then(PieceHasher::default);
-        let received = self.receive(id, &ticket, &mut target, &mut hasher).await;
+        let mut check = match self.shared.endpoint.verifies_writes() {
+            true => Check::Object(PieceHasher::default()),
+            false => Check::None,
+        };
+        let received = self
+            .receive(id, &ticket.cut(), &mut target, &mut check)
+            .await;
+        let sound = match check {
+            Check::Object(hasher) => hasher.finish() == sums,
+            Check::None | Check::Range(_) => true,
+        };
         let filled = match &received {
-            Ok(Received::All) if hasher.is_none_or(|h| h.finish() == sums) => Filled::Sound,
+            Ok(Received::All) if sound => Filled::Sound,
             Ok(Received::All) => {
                 count(&self.shared.counters.checksum_failures);
                 Filled::Corrupt
@@ -338,22 +421,24 @@ impl<'c, E: Endpoint> Intake<'c, E> {
         if let Ok(Received::Cut | Received::GivenUp) = received {
             // No publish is awaited; payload that may still come waits until the peer can know.
             answer.await;
+            if let Ok(Received::Cut) = received {
+                self.discard(id).await?;
+            }
         } else {
             self.ending.spawn(answer);
         }
         received.map(|_| ())
     }
 
-    /// Receives the payload of a granted write straight into its extents.
-    async fn receive(
+    /// Receives the payload of a granted write straight to where it belongs.
+    pub(super) async fn receive(
         &mut self,
         id: u64,
-        ticket: &E::Write,
+        cut: &Cancel,
         target: &mut TargetSlices<'static>,
-        hasher: &mut Option<PieceHasher>,
+        check: &mut Check,
     ) -> Result<Received, ConnectionError> {
         let (stall, stream) = (self.shared.options.stall, self.stream);
-        let cut = ticket.cut();
         let mut since_yield = 0;
         while target.remaining() > 0 {
             if self.inlet.payload_left() == 0 {
@@ -362,9 +447,13 @@ impl<'c, E: Endpoint> Intake<'c, E> {
                 };
                 match incoming? {
                     Incoming::Payload { id: of } if of == id => {
-                        if self.inlet.payload_left() > target.remaining() {
-                            return Err(garbage("more payload came than the write announced"));
+                        if self.inlet.payload_left() > target.remaining().min(check.room()) {
+                            return Err(garbage("more payload came than was announced"));
                         }
+                    }
+                    Incoming::Frame(frame) if frame.kind == Kind::RangeSums && frame.id == id => {
+                        let sums = RangeSums::decode_body(frame.body);
+                        check.announce(sums.map_err(|error| garbage(&error.to_string()))?)?;
                     }
                     Incoming::Frame(frame) if frame.kind == Kind::PayloadEnd && frame.id == id => {
                         return Ok(Received::GivenUp);
@@ -378,11 +467,7 @@ impl<'c, E: Endpoint> Intake<'c, E> {
             let before = self.inlet.payload_left();
             let took = self.inlet.payload(
                 target,
-                |run| {
-                    if let Some(hasher) = hasher {
-                        hasher.update(run);
-                    }
-                },
+                |run| check.see(run),
                 |slices| stream.try_read_vectored(slices),
             );
             match took {
@@ -399,8 +484,8 @@ impl<'c, E: Endpoint> Intake<'c, E> {
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     match cut.run(self.readable(stall)).await {
-                        // The rest of the current payload frame is thrown away by `discard`.
-                        None => return self.after_cut(id).await,
+                        // The rest of the frame is thrown away once the memory has been let go.
+                        None => return Ok(Received::Cut),
                         Some(ready) => ready?,
                     }
                 }
@@ -409,16 +494,10 @@ impl<'c, E: Endpoint> Intake<'c, E> {
         }
         Ok(Received::All)
     }
-
-    /// Finishes the payload frame in which a write was cut, so that the next frame is found.
-    async fn after_cut(&mut self, id: u64) -> Result<Received, ConnectionError> {
-        self.discard(id).await?;
-        Ok(Received::Cut)
-    }
 }
 
 /// How the payload of a write ended, with the connection still good.
-enum Received {
+pub(super) enum Received {
     All,
     GivenUp,
     Cut,
@@ -429,7 +508,7 @@ fn garbage(text: &str) -> ConnectionError {
 }
 
 /// Awaits the node, telling the peer every now and then that its request is alive.
-async fn alive<F: Future>(
+pub(super) async fn alive<F: Future>(
     id: u64,
     answers: &mpsc::Sender<Bytes>,
     interval: Millis,

@@ -6,6 +6,7 @@
 
 mod intake;
 mod outlet;
+mod ranges;
 
 use crate::tcp::counters::{Counters, count, lower};
 use crate::tcp::endpoint::Endpoint;

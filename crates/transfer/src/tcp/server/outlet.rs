@@ -1,6 +1,6 @@
 //! The sending half of a served connection: answers, and the bytes of reads.
 
-use super::intake::{Wanted, encoded};
+use super::intake::{Wanted, WantedBytes, encoded};
 use super::{ConnectionError, Shared};
 use crate::tcp::PAYLOAD_BYTES_MAX;
 use crate::tcp::counters::{add, count};
@@ -13,7 +13,7 @@ use snowskin_proto::ReadHead;
 use snowskin_proto::frame::{Header, Kind};
 use snowskin_proto::message::ReadFailed;
 use snowskin_runtime::spawn::Cancel;
-use snowskin_types::access::Extent;
+use snowskin_types::access::{Extent, ReadRequest};
 use snowskin_types::checksum::{PieceHasher, PieceSums, crc64, piece_count, piece_len};
 use snowskin_types::error::{Code, Failure, Stage};
 use snowskin_types::limits::PIECE_BYTES;
@@ -28,10 +28,10 @@ const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(super) struct Outgoing<'c, E> {
     stream: &'c TcpStream,
-    shared: &'c Arc<Shared<E>>,
+    pub(super) shared: &'c Arc<Shared<E>>,
     answered: mpsc::Receiver<Bytes>,
     wanted: mpsc::Receiver<Wanted>,
-    out: Outlet,
+    pub(super) out: Outlet,
 }
 
 impl<'c, E: Endpoint> Outgoing<'c, E> {
@@ -60,20 +60,23 @@ impl<'c, E: Endpoint> Outgoing<'c, E> {
                     self.take_answers();
                     self.flush().await?;
                 }
-                Some(wanted) = self.wanted.recv() => self.read(wanted).await?,
+                Some(Wanted { id, bytes }) = self.wanted.recv() => match bytes {
+                    WantedBytes::Object(request) => self.read(id, request).await?,
+                    WantedBytes::Range(request) => self.read_range(id, request).await?,
+                },
                 else => return Err(ConnectionError::Closed),
             }
         }
     }
 
     /// Moves waiting answers into the buffer that is sent next.
-    fn take_answers(&mut self) {
+    pub(super) fn take_answers(&mut self) {
         while let Ok(frame) = self.answered.try_recv() {
             self.out.bytes.extend_from_slice(&frame);
         }
     }
 
-    async fn flush(&mut self) -> Result<(), ConnectionError> {
+    pub(super) async fn flush(&mut self) -> Result<(), ConnectionError> {
         while !self.out.bytes.is_empty() {
             match self.stream.try_write(&self.out.bytes) {
                 Ok(written) => {
@@ -94,7 +97,7 @@ impl<'c, E: Endpoint> Outgoing<'c, E> {
         }
     }
 
-    async fn fail(&mut self, id: u64, failure: Failure) -> Result<(), ConnectionError> {
+    pub(super) async fn fail(&mut self, id: u64, failure: Failure) -> Result<(), ConnectionError> {
         count(&self.shared.counters.reads_refused);
         self.out
             .bytes
@@ -102,9 +105,8 @@ impl<'c, E: Endpoint> Outgoing<'c, E> {
         self.flush().await
     }
 
-    async fn read(&mut self, wanted: Wanted) -> Result<(), ConnectionError> {
+    async fn read(&mut self, id: u64, request: ReadRequest) -> Result<(), ConnectionError> {
         count(&self.shared.counters.reads);
-        let Wanted { id, request } = wanted;
         let ticket = match self.shared.endpoint.read_start(request.clone()).await {
             Ok(ticket) => ticket,
             Err(failure) => return self.fail(id, failure).await,
@@ -145,31 +147,10 @@ impl<'c, E: Endpoint> Outgoing<'c, E> {
         while source.remaining() > 0 {
             self.take_answers();
             // At most a frame's worth, so it fits.
-            let mut frame_left = source.remaining().min(PAYLOAD_BYTES_MAX);
-            let header = Header::new(Kind::Payload, frame_left as u32, id);
+            let len = source.remaining().min(PAYLOAD_BYTES_MAX);
+            let header = Header::new(Kind::Payload, len as u32, id);
             self.out.bytes.extend_from_slice(&header.to_bytes());
-            while frame_left > 0 {
-                let stream = self.stream;
-                let wrote = source.with_slices_after(&self.out.bytes, frame_left, |slices| {
-                    stream.try_write_vectored(slices)
-                });
-                match wrote {
-                    Ok(written) => {
-                        let payload = self.out.sent(written);
-                        source.advance(payload);
-                        frame_left -= payload;
-                        add(&self.shared.counters.bytes_out, payload);
-                    }
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                        match cut.run(self.writable()).await {
-                            // Amid a frame nothing else can be said, so the connection is closed.
-                            None => return Err(ConnectionError::Cut),
-                            Some(ready) => ready?,
-                        }
-                    }
-                    Err(error) => return Err(error.into()),
-                }
-            }
+            self.payload(&mut source, len, &cut).await?;
             if cut.is_cancelled() {
                 return Err(ConnectionError::Cut);
             }
@@ -180,6 +161,39 @@ impl<'c, E: Endpoint> Outgoing<'c, E> {
             tokio::task::yield_now().await;
         }
         self.flush().await
+    }
+
+    /// Sends what waits, a payload header last, and the payload of that frame.
+    pub(super) async fn payload(
+        &mut self,
+        source: &mut SourceSlices<'static>,
+        len: u64,
+        cut: &Cancel,
+    ) -> Result<(), ConnectionError> {
+        let mut left = len;
+        while left > 0 {
+            let stream = self.stream;
+            let wrote = source.with_slices_after(&self.out.bytes, left, |slices| {
+                stream.try_write_vectored(slices)
+            });
+            match wrote {
+                Ok(written) => {
+                    let payload = self.out.sent(written);
+                    source.advance(payload);
+                    left -= payload;
+                    add(&self.shared.counters.bytes_out, payload);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    match cut.run(self.writable()).await {
+                        // Amid a frame nothing else can be said, so the connection is closed.
+                        None => return Err(ConnectionError::Cut),
+                        Some(ready) => ready?,
+                    }
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
     }
 }
 
