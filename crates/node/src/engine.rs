@@ -494,6 +494,11 @@ impl Engine {
         self.end(&mut self.inner.lock());
     }
 
+    /// True once everything has been ended.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.inner.lock().closed
+    }
+
     fn end(&self, inner: &mut Inner) {
         inner.closed = true;
         inner.scrubber = None;

@@ -60,7 +60,7 @@ pub(crate) enum Peer {
     Local(Arc<dyn LocalMaster>),
 }
 
-/// Keeps a session until it is dropped, or until it is refused for good before there ever was one.
+/// Keeps a session until it is dropped, until the engine is closed, or until it is refused for good before there ever was one.
 pub(crate) async fn keep(
     engine: Arc<Engine>,
     peer: Peer,
@@ -102,6 +102,10 @@ pub(crate) async fn keep(
         }
         if registered {
             backoff.reset();
+        }
+        // The end that the node itself was told to bring about is no event.
+        if engine.is_closed() {
+            return;
         }
         log.tell(&error);
         let for_good = matches!(error, LinkError::Refused { retry: false, .. });
