@@ -42,7 +42,8 @@ pub struct RemoteRange {
 pub enum WriteTo {
     /// A new version of an object; complete once the peer has published it.
     Object(WriteRequest),
-    /// A range of a region; complete once the peer has received all bytes.
+    /// A range of a region; complete once the peer has received and verified all bytes. One that fails or
+    /// is cancelled may have changed any byte of the range.
     Range(RemoteRange),
 }
 
