@@ -64,6 +64,8 @@ pub struct Snapshot {
     removed: Version,
     began: Micros,
     promised_since: Option<Micros>,
+    /// End of that promise, on the client's clock.
+    promised_until: Now,
 }
 
 /// A request that ends promises.
@@ -92,6 +94,14 @@ pub struct Oracle {
     removes: BTreeMap<(usize, u64), Ends>,
     void_all_at: Micros,
     void_leases_at: Micros,
+}
+
+impl Snapshot {
+    /// A read that began under a promise and ended after it: its look-up may have reached the master
+    /// too late to be covered.
+    pub fn outlasted(&self, now: Now) -> bool {
+        now >= self.promised_until
+    }
 }
 
 impl Oracle {
@@ -287,6 +297,7 @@ impl Oracle {
             removed: history.removed,
             began: time,
             promised_since: promise.filter(|(until, _)| now < *until).map(|(_, at)| *at),
+            promised_until: promise.map_or(Now(0), |(until, _)| *until),
         }
     }
 

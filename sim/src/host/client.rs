@@ -396,12 +396,13 @@ impl World {
                 else {
                     return;
                 };
+                let outlasted = start.outlasted(self.clients[client].clock.now(self.time));
                 match self
                     .oracle
                     .read(key, &start, &outcome, bytes.as_ref(), self.time)
                 {
                     Ok(()) => {}
-                    Err(("leased_read_succeeds", _)) if self.is_unsettled() => {}
+                    Err(("leased_read_succeeds", _)) if self.is_unsettled() || outlasted => {}
                     Err((invariant, message)) => {
                         let message = format!("client{client}: {message}");
                         self.violated(invariant, message);
