@@ -14,6 +14,7 @@ use snowskin_memory::limits::{self as machine, LimitPaths, Locking};
 use snowskin_memory::segment::Segment;
 use snowskin_proto::hello::{Greeting, Role};
 use snowskin_runtime::clock::{Clock, SystemClock};
+use snowskin_runtime::net::DialError;
 use snowskin_runtime::spawn::Cancel;
 use snowskin_runtime::{net, rng};
 use snowskin_store::{Store, arena};
@@ -229,6 +230,7 @@ fn advertised(
     };
     // Never sent to: only its time-out is used.
     let (_keep, pause) = sync_channel::<()>(0);
+    let mut told: Option<DialError> = None;
     loop {
         tries += 1;
         let left = deadline.saturating_duration_since(Instant::now());
@@ -244,6 +246,11 @@ fn advertised(
         );
         match found {
             Err(StartError::Unreachable { last, .. }) => {
+                // A look-up that was cut short by the deadline says less than one that was answered.
+                let last = match (last, told.take()) {
+                    (DialError::SlowName { .. }, Some(answered)) => answered,
+                    (last, _) => last,
+                };
                 let left = deadline.saturating_duration_since(Instant::now());
                 if left.is_zero() {
                     return Err(StartError::Unreachable {
@@ -252,6 +259,7 @@ fn advertised(
                         waited: start.elapsed(),
                     });
                 }
+                told = Some(last);
                 pause.recv_timeout(RESOLVE_PAUSE.min(left)).ok();
             }
             other => return other,
