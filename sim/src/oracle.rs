@@ -2,7 +2,8 @@
 //! from the moments at which requests reached the master.
 //!
 //! * A read returns the bytes of exactly one put, the one of the version it names.
-//! * Never of a version older than the last put that was acked before the read began.
+//! * Never of a version older than the last put that was acked before the read began (but for the one
+//!   exception of `is_first_put_beside_unlisted`).
 //! * Never of a version that a remove or a cancel had ended before the read began: a remove that found
 //!   the key ends all versions that were given out before it first reached the master; one that did
 //!   not find it, or that removed all keys, all that had been acked or read by then.
@@ -13,6 +14,7 @@ use crate::clock::Micros;
 use crate::content::{self, PutId};
 use crate::packet::ReadBytes;
 use snowskin_client::plan::get::Got;
+use snowskin_types::call::PutMode;
 use snowskin_types::call::{Cancelled, Keys};
 use snowskin_types::{Code, Failure, Key, Now, Version};
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,6 +26,8 @@ pub struct PutRecord {
     pub key: usize,
     /// Bytes.
     pub size: u64,
+    /// What it did about a taken key.
+    pub mode: PutMode,
 }
 
 /// What is known of one key.
@@ -66,6 +70,8 @@ pub struct Snapshot {
     promised_since: Option<Micros>,
     /// End of that promise, on the client's clock.
     promised_until: Now,
+    /// The read began with a location that its client remembered.
+    remembered: bool,
 }
 
 /// A request that ends promises.
@@ -136,8 +142,8 @@ impl Oracle {
     }
 
     /// A put begins.
-    pub fn begin_put(&mut self, key: usize, size: u64) -> PutId {
-        self.puts.push(PutRecord { key, size });
+    pub fn begin_put(&mut self, key: usize, size: u64, mode: PutMode) -> PutId {
+        self.puts.push(PutRecord { key, size, mode });
         PutId((self.puts.len() - 1) as u32)
     }
 
@@ -289,7 +295,14 @@ impl Oracle {
     }
 
     /// A read begins.
-    pub fn snapshot(&self, time: Micros, client: usize, key: usize, now: Now) -> Snapshot {
+    pub fn snapshot(
+        &self,
+        time: Micros,
+        client: usize,
+        key: usize,
+        now: Now,
+        remembered: bool,
+    ) -> Snapshot {
         let history = &self.history[key];
         let promise = history.promises.get(&client);
         Snapshot {
@@ -298,6 +311,7 @@ impl Oracle {
             began: time,
             promised_since: promise.filter(|(until, _)| now < *until).map(|(_, at)| *at),
             promised_until: promise.map_or(Now(0), |(until, _)| *until),
+            remembered,
         }
     }
 
@@ -345,7 +359,7 @@ impl Oracle {
                 content::describe(bytes, at)
             ));
         }
-        if version < start.acked {
+        if version < start.acked && !self.is_first_put_beside_unlisted(version, start) {
             return Err((
                 "read_is_not_stale",
                 format!(
@@ -373,6 +387,17 @@ impl Oracle {
         let history = &mut self.history[key];
         history.read = history.read.max(version);
         Ok(())
+    }
+
+    /// The exception that docs/adr/0002 decided on: after a restart of the master a plain first put
+    /// does not wait for nodes that have told nothing yet, so that a location remembered from the
+    /// former master may be read until its lease ends. A replace waits, and a fresh look-up never
+    /// leads there.
+    fn is_first_put_beside_unlisted(&self, version: Version, start: &Snapshot) -> bool {
+        let plain = |put: &PutRecord| put.mode == PutMode::IfAbsent;
+        start.remembered
+            && version.term() < start.acked.term()
+            && self.put_of(start.acked).is_some_and(|(_, put)| plain(put))
     }
 
     fn failed_read(

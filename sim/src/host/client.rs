@@ -133,7 +133,7 @@ impl World {
                 prefer,
                 timeout,
             } => {
-                let put = self.oracle.begin_put(key, size);
+                let put = self.oracle.begin_put(key, size, mode);
                 let mut bytes = vec![0; size as usize];
                 crate::content::fill(put, 0, &mut bytes);
                 let item = put::PutItem {
@@ -199,10 +199,13 @@ impl World {
         let now = host.clock.now(self.time);
         let want = get::Want::whole(self.oracle.key(key), None);
         let cached = host.cache.get(&key).filter(|l| l.is_valid(now)).cloned();
+        let remembered = cached.is_some();
         let plan = get::Get::new(Tenant::default(), vec![want], now + timeout, None, |_| {
             cached.clone()
         });
-        let start = self.oracle.snapshot(self.time, client, key, now);
+        let start = self
+            .oracle
+            .snapshot(self.time, client, key, now, remembered);
         self.clients[client].plan = Some(Plan::Get {
             plan,
             key,
