@@ -4,7 +4,7 @@ use super::broke;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use snowskin_proto::blocking::{FrameReader, FrameWriter};
 use snowskin_proto::frame::{self, Frame, Kind};
-use snowskin_proto::hello::{Greeting, Hello, Welcome};
+use snowskin_proto::hello::{Greeting, Hello, Role, Welcome};
 use snowskin_proto::message::{Closing, Message};
 use snowskin_runtime::clock::Clock;
 use snowskin_runtime::net;
@@ -100,6 +100,17 @@ impl Link {
         }
         let Welcome(theirs) = Welcome::from_frame(frame).map_err(invalid)?;
         greeting.meet(&theirs).map_err(io::Error::other)?;
+        if theirs.role != Role::Master {
+            let text = format!(
+                "{} is a node's data server; name the control port of a master",
+                self.peer
+            );
+            return Err(io::Error::other(Failure::new(
+                Code::RpcFail,
+                Stage::Session,
+                text,
+            )));
+        }
         self.reader.open();
         Ok(())
     }
