@@ -140,7 +140,16 @@ fn a_node_frozen_beyond_the_limit_returns_with_what_it_holds() {
         unreachable!()
     };
     let size = 100_000;
-    let name = |i: u32| format!("{}-{i}", if i % 2 == 0 { "kept" } else { "frozen" });
+    let name = |i: u32| {
+        format!(
+            "{}-{i}",
+            if i.is_multiple_of(2) {
+                "kept"
+            } else {
+                "frozen"
+            }
+        )
+    };
     for i in 0..40 {
         let bytes = value(name(i).as_bytes(), size);
         let node = if i % 2 == 0 { kept } else { frozen };
