@@ -93,7 +93,7 @@ fn get_one(client: &Client, i: usize) -> Result<(), Failure> {
     let mut room = vec![0; 16 << 10];
     let options = GetOptions {
         // Half of them ask the master.
-        locations: if i % 2 == 0 {
+        locations: if i.is_multiple_of(2) {
             Locations::Fresh
         } else {
             Locations::Remembered

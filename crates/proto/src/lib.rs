@@ -25,5 +25,7 @@ mod wire {
     include!(concat!(env!("OUT_DIR"), "/snowskin.v1.rs"));
 }
 
-pub use access::{RANGE_SUMS_MAX, RangeRead, RangeRequest, RangeSums, RangeWrite, ReadHead, WriteDone};
+pub use access::{
+    RANGE_SUMS_MAX, RangeRead, RangeRequest, RangeSums, RangeWrite, ReadHead, WriteDone,
+};
 pub use error::{DecodeError, EncodeError};
