@@ -246,7 +246,7 @@ impl Bench {
 pub(crate) fn run(options: &Options, json: bool) -> Result<Outcome, Box<dyn Error>> {
     let pool = Pool::start(options.snowskin.as_ref())?;
     let client = Client::connect(&Config::new(pool.master.clone()))?;
-    let source = (0..TARGET).map(|i| (i * 131 >> 5) as u8).collect();
+    let source = (0..TARGET).map(|i| ((i * 131) >> 5) as u8).collect();
     let mut bench = Bench {
         client,
         raw: raw_socket::Server::start()?,

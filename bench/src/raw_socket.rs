@@ -65,7 +65,7 @@ impl Drop for Server {
 pub(crate) fn serve() -> Result<(), Box<dyn Error>> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     println!("{}", listener.local_addr()?);
-    let area: Vec<u8> = (0..AREA).map(|i| (i * 31 >> 3) as u8).collect();
+    let area: Vec<u8> = (0..AREA).map(|i| ((i * 31) >> 3) as u8).collect();
     let end = Instant::now() + LIFE;
     std::thread::scope(|scope| {
         for stream in listener.incoming() {
@@ -81,7 +81,7 @@ pub(crate) fn serve() -> Result<(), Box<dyn Error>> {
                     let word = |half: &[u8]| {
                         half.iter()
                             .rev()
-                            .fold(0usize, |n, b| n << 8 | usize::from(*b))
+                            .fold(0usize, |n, b| (n << 8) | usize::from(*b))
                     };
                     let (offset, len) = (word(&request[..8]), word(&request[8..]));
                     let run = offset.checked_add(len).and_then(|to| area.get(offset..to));
