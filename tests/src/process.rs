@@ -120,8 +120,19 @@ impl Process {
     }
 
     /// Freezes it.
+    /// Returns once every thread has stopped: the signal itself only asks for it.
     pub fn freeze(&self) {
         self.signal(Signal::STOP);
+        let tasks = format!("/proc/{}/task", self.pid());
+        let stopped = |task: std::fs::DirEntry| {
+            // A thread that has just ended no longer runs either.
+            let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+            stat.rsplit_once(") ")
+                .is_none_or(|(_, state)| state.starts_with('T'))
+        };
+        crate::wait::until("all threads have stopped", Duration::from_secs(5), || {
+            std::fs::read_dir(&tasks).unwrap().flatten().all(stopped)
+        });
     }
 
     /// Lets it go on.
