@@ -32,6 +32,15 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "client", "master", "node", "proto", "store", "types", "runtime",
         ],
     ),
+    ("device", &["types", "memory"]),
+    (
+        "engine",
+        &["device", "transfer", "proto", "runtime", "memory", "types"],
+    ),
+    (
+        "python",
+        &["client", "engine", "device", "memory", "runtime", "types"],
+    ),
     ("sim", &["*"]),
     ("model", &[]),
     ("bench", &["*"]),
@@ -40,7 +49,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
 ];
 
 /// Crates on which nothing may depend.
-const TOP: &[&str] = &["cli", "sim", "model", "bench", "tests", "xtask"];
+const TOP: &[&str] = &["cli", "python", "sim", "model", "bench", "tests", "xtask"];
 
 /// What the pure cores may use from outside: nothing that does I/O.
 const PURE: &[&str] = &[

@@ -11,7 +11,7 @@ const BANNED_MODULES: &[&str] = &[
     "utils", "helpers", "common", "misc", "manager", "service", "impl", "v2", "new", "old",
 ];
 /// Crates that may contain unsafe code.
-const UNSAFE_CRATES: &[&str] = &["memory"];
+const UNSAFE_CRATES: &[&str] = &["memory", "device", "native"];
 
 /// Runs all checks.
 pub fn run() -> Done {
