@@ -169,6 +169,8 @@ pub(crate) struct Slot {
     pub(crate) counted: Split,
     /// Recognises the name in eviction.
     pub(crate) print: u64,
+    /// Bytes that the directory had accepted when it accepted this one, these included.
+    pub(crate) born: u64,
     next: u32,
 }
 
@@ -184,6 +186,7 @@ impl Slot {
     ) -> Self {
         Slot {
             print: 0,
+            born: 0,
             name,
             version,
             shape,

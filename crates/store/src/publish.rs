@@ -378,6 +378,10 @@ impl Store {
             return;
         };
         let was_acked = std::mem::replace(&mut slot.acked, true);
+        if !was_acked {
+            self.born_bytes = self.born_bytes.saturating_add(slot.bytes);
+            slot.born = self.born_bytes;
+        }
         slot.inventory = false;
         slot.refused = false;
         let again = std::mem::take(&mut slot.again);

@@ -1,7 +1,8 @@
 //! Space: eviction ahead of need and for waiting writes, and the last step, reclaim.
 //!
-//! Between the high and the low watermark eviction runs ahead of need. Below it, only for writes
-//! that wait. A victim is proposed to the directory; a refused one is set aside until its lease ends.
+//! Between the high and the low watermark eviction runs ahead of need, and spares what came last
+//! when the rest is held. Below it, only for writes that wait. A victim is proposed to the
+//! directory; a refused one is set aside until its lease ends.
 
 use crate::admit::whole_units;
 use crate::arena::PIECE_BYTES_MIN;
@@ -39,8 +40,27 @@ impl Store {
             let Some(id) = self.next_victim(soft) else {
                 return;
             };
+            if got >= waiting && self.is_newest(id) {
+                // It goes back behind whatever comes free before it is asked for again.
+                self.shelve(id, false);
+                return;
+            }
             got += self.propose(now, id);
         }
+    }
+
+    /// Whether a replica became a victim only since what is older is held by leases, and is one of the
+    /// last that came: no more bytes of them than one run of eviction frees. Room for others is not made
+    /// of them before the others come: what was just put would be gone before anybody could read it.
+    fn is_newest(&self, id: SlotId) -> bool {
+        if self.aside.is_empty() {
+            return false;
+        }
+        let run = self.force.high_bytes - self.force.low_bytes.min(self.force.high_bytes);
+        let Some(slot) = self.index.get(id) else {
+            return false;
+        };
+        self.born_bytes.saturating_sub(slot.born) < run
     }
 
     /// Bytes to free ahead of need, and for waiting writes; what is on its way out is counted.

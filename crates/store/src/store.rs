@@ -64,6 +64,8 @@ pub struct Store {
     pub(crate) soft_due: BTreeSet<(Now, SlotId)>,
     pub(crate) retracting: BTreeSet<SlotId>,
     pub(crate) evicting: bool,
+    /// Bytes that the directory has accepted in this life.
+    pub(crate) born_bytes: u64,
     pub(crate) more_to_do: bool,
     /// What was done in this life; what is held is filled in by [`Store::figures`].
     pub(crate) done: NodeFigures,
@@ -160,6 +162,7 @@ impl Store {
             soft_due: BTreeSet::new(),
             retracting: BTreeSet::new(),
             evicting: false,
+            born_bytes: 0,
             more_to_do: false,
             done: NodeFigures::default(),
             #[cfg(known_bugs)]

@@ -355,3 +355,45 @@ fn s3_fifo_keeps_what_is_read_again_from_a_scan() {
     assert!((1..=10).all(|n| b.store.serves(&name(&n.to_string()), v(n))));
     assert!(b.used() <= 360 * KIB);
 }
+
+#[test]
+fn what_was_just_put_is_not_evicted_ahead_of_need() {
+    for policy in [EvictionPolicy::Lru, EvictionPolicy::S3Fifo] {
+        let mut b = Bench::with(Config {
+            eviction: Some(policy),
+            ..hundred()
+        });
+        fill(&mut b, 1..=90);
+        b.commit("new", v(91), 4 * KIB);
+        // The publish is accepted; all that is older is under a lease.
+        let proposed = victims(&b.ack_with(|item| match retracted(item) {
+            Some(_) => ItemResult::Leased(Millis(300)),
+            None => ItemResult::Ok,
+        }));
+        // All but as many of the newest as one run of eviction frees.
+        assert_eq!(proposed, (1..=81).map(v).collect::<Vec<_>>());
+        assert_eq!(b.read_code(read_of("new", v(91))), 0);
+        // When a lease has ended the older go, although the new one came back before them.
+        b.pass(300);
+        let proposed = victims(&b.ack_all());
+        assert_eq!(proposed.len(), 11, "{proposed:?}");
+        assert!(!proposed.contains(&v(91)));
+        assert_eq!(b.used(), 320 * KIB);
+    }
+}
+
+#[test]
+fn a_waiting_write_takes_even_what_was_just_put() {
+    let mut b = Bench::with(hundred());
+    fill(&mut b, 1..=90);
+    b.commit("new", v(91), 40 * KIB);
+    let leased = |item: &NodeItem| match retracted(item) {
+        Some(version) if version != v(91) => ItemResult::Leased(Millis(300)),
+        _ => ItemResult::Ok,
+    };
+    b.ack_with(leased);
+    let write = b.start_write(write_of("more", v(92), 8 * KIB));
+    b.ack_with(leased);
+    assert!(b.grants.contains_key(&write));
+    assert_eq!(b.read_code(read_of("new", v(91))), -712);
+}
