@@ -1,6 +1,7 @@
 //! Where the bytes of a call come from and go to.
 
 use snowskin_memory::region::ExternalRegion;
+use snowskin_memory::scattered::Scattered;
 use snowskin_memory::slices::{SourceSlices, TargetSlices};
 use snowskin_types::checksum::{PieceHasher, PieceSums};
 use snowskin_types::{Code, Failure, Stage};
@@ -19,6 +20,8 @@ pub enum Source<'a> {
         offset: u64,
         len: u64,
     },
+    /// Ranges of memory that is named by address, one after the other.
+    Scattered(&'a Scattered),
 }
 
 /// Memory of the caller that is named by address.
@@ -37,6 +40,7 @@ impl<'a> Source<'a> {
             Source::Bytes(bytes) => bytes.len() as u64,
             Source::Parts(parts) => parts.iter().map(|p| p.len() as u64).sum(),
             Source::Region { len, .. } => *len,
+            Source::Scattered(list) => list.len(),
         }
     }
 
@@ -57,6 +61,7 @@ impl<'a> Source<'a> {
                 .0
                 .source(*offset, *len)
                 .map_err(|e| outside(&e, Stage::Write)),
+            Source::Scattered(list) => Ok(list.source()),
         }
     }
 
@@ -86,16 +91,38 @@ pub enum Target<'a> {
         offset: u64,
         len: u64,
     },
+    /// Ranges of memory that is named by address, filled one after the other.
+    Scattered(&'a Scattered),
+    /// Room that its owner makes to measure.
+    Made(&'a mut dyn Room),
+}
+
+/// Makes room for an object once its size is known.
+pub trait Room: Send {
+    /// Room for exactly `len` bytes, which are then written in whole or in part. Asked for on the
+    /// caller's thread, and again for another replica when one failed: what was made before is not
+    /// used any more then.
+    ///
+    /// # Errors
+    /// When there is no room; the failure becomes the result of the item.
+    fn room(&mut self, len: usize) -> Result<&mut [u8], Failure>;
+}
+
+impl std::fmt::Debug for dyn Room + '_ {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Room")
+    }
 }
 
 impl Target<'_> {
     /// Bytes there is room for; `None` when it is made to measure.
     pub fn room(&self) -> Option<u64> {
         match self {
-            Target::Vec(_) => None,
+            Target::Vec(_) | Target::Made(_) => None,
             Target::Bytes(bytes) => Some(bytes.len() as u64),
             Target::Parts(parts) => Some(parts.iter().map(|p| p.len() as u64).sum()),
             Target::Region { len, .. } => Some(*len),
+            Target::Scattered(list) => Some(list.len()),
         }
     }
 
@@ -116,6 +143,8 @@ impl Target<'_> {
                 offset: *offset,
                 len: *len,
             },
+            Target::Scattered(list) => Target::Scattered(list),
+            Target::Made(owner) => Target::Made(&mut **owner),
         }
     }
 
@@ -152,6 +181,11 @@ impl Target<'_> {
                 .0
                 .target(*offset, len)
                 .map_err(|e| outside(&e, Stage::Read)),
+            Target::Scattered(list) => list.target(len).map_err(|e| outside(&e, Stage::Read)),
+            Target::Made(owner) => {
+                let room = owner.room(size)?;
+                Ok(TargetSlices::of(room.get_mut(..size).ok_or_else(short)?))
+            }
         }
     }
 }

@@ -213,10 +213,10 @@ impl Client {
     pub fn get_target(
         &self,
         key: &[u8],
-        target: Target<'_>,
+        mut target: Target<'_>,
         options: &GetOptions,
     ) -> Result<Got, Failure> {
-        one(self.get_items(&mut [GetItem::whole(key, target)], options))
+        one(self.get_items(&mut [GetItem::whole(key, target.share())], options))
     }
 }
 

@@ -23,7 +23,7 @@ mod port;
 mod run;
 mod shape;
 
-pub use buffer::{RegionShare, Source, Target};
+pub use buffer::{RegionShare, Room, Source, Target};
 pub use calls::{Page, Presence, Swept};
 pub use client::{Client, GetItem};
 pub use config::{Config, LOCATIONS_DEFAULT, LOCATIONS_MAX, TIMEOUT_MAX};

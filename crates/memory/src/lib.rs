@@ -24,6 +24,7 @@ pub mod error;
 pub mod limits;
 mod mapping;
 pub mod region;
+pub mod scattered;
 pub mod segment;
 pub mod slices;
 mod usage;

@@ -21,8 +21,15 @@ unsafe impl Send for Inner {}
 unsafe impl Sync for Inner {}
 
 /// A share of a region, which keeps its owner's handle alive.
+#[derive(Clone)]
 pub(crate) struct RegionHold {
-    _inner: Arc<Inner>,
+    inner: Arc<Inner>,
+}
+
+impl RegionHold {
+    pub(crate) fn is_of(&self, region: &ExternalRegion) -> bool {
+        Arc::ptr_eq(&self.inner, &region.inner)
+    }
 }
 
 impl std::fmt::Debug for RegionHold {
@@ -110,13 +117,17 @@ impl ExternalRegion {
 
     fn hold(&self) -> Hold {
         Hold::Region {
-            _hold: RegionHold {
-                _inner: Arc::clone(&self.inner),
-            },
+            _hold: self.share(),
         }
     }
 
-    fn part(&self, offset: u64, len: u64) -> Result<Part, MemoryError> {
+    pub(crate) fn share(&self) -> RegionHold {
+        RegionHold {
+            inner: Arc::clone(&self.inner),
+        }
+    }
+
+    pub(crate) fn part(&self, offset: u64, len: u64) -> Result<Part, MemoryError> {
         let start = range_start(offset, len, self.inner.len)?;
         // SAFETY: the range was just found to be inside the region.
         let start = unsafe { self.inner.base.add(start) };

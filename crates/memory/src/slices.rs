@@ -11,6 +11,7 @@
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::marker::PhantomData;
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use crate::copy;
 use crate::region::RegionHold;
@@ -28,6 +29,8 @@ pub(crate) enum Hold {
     Segment { _hold: SegmentHold },
     /// They belong to somebody else, who has promised to leave them alone.
     Region { _hold: RegionHold },
+    /// As `Region`, of several of them.
+    Regions { _holds: Arc<Vec<RegionHold>> },
 }
 
 /// A run of bytes in memory.
