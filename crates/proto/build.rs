@@ -2,12 +2,13 @@
 
 use std::error::Error;
 
-const FILES: [&str; 5] = [
+const FILES: [&str; 6] = [
     "shared.proto",
     "hello.proto",
     "call.proto",
     "link.proto",
     "access.proto",
+    "engine.proto",
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {

@@ -78,6 +78,14 @@ kinds! {
     RangeWrite = 57;
     /// The sums of the run of a range whose payload comes next, with the id of its request.
     RangeSums = 58;
+    /// Asks a transfer engine for its regions; no body.
+    EngineDescribe = 64;
+    /// The regions of a transfer engine.
+    EngineDescription = 65;
+    /// A word to the user of a transfer engine.
+    EngineNotify = 66;
+    /// Whether it was taken.
+    EngineNotified = 67;
 }
 
 /// The fixed part of a frame.

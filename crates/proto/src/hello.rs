@@ -23,6 +23,8 @@ pub const FEATURES: u64 = 0;
 /// The side that says it serves, or asks for, ranges of registered regions. Data servers and
 /// transports add it to their greetings.
 pub const FEATURE_RANGES: u64 = 1;
+/// The side that says it is a transfer engine's session port, or asks for one.
+pub const FEATURE_ENGINE: u64 = 2;
 /// Longest token, in bytes.
 pub const TOKEN_BYTES_MAX: usize = 1024;
 

@@ -12,6 +12,7 @@ mod access;
 pub mod blocking;
 mod call;
 mod count;
+mod engine;
 pub mod error;
 pub mod frame;
 pub mod hello;
@@ -27,5 +28,9 @@ mod wire {
 
 pub use access::{
     RANGE_SUMS_MAX, RangeRead, RangeRequest, RangeSums, RangeWrite, ReadHead, WriteDone,
+};
+pub use engine::{
+    ENGINE_REGIONS_MAX, EngineAccess, EngineDescription, EngineNotified, EngineNotify,
+    EngineRegion, NOTIFY_MESSAGE_BYTES_MAX, NOTIFY_NAME_BYTES_MAX,
 };
 pub use error::{DecodeError, EncodeError};

@@ -15,7 +15,8 @@ use snowskin_proto::frame::{self, Decoder, Frame, HEADER_BYTES, Header, Kind};
 use snowskin_proto::hello::{Hello, Welcome};
 use snowskin_proto::message::{Closing, Message, ReadFailed};
 use snowskin_proto::{
-    RANGE_SUMS_MAX, RangeRead, RangeRequest, RangeSums, RangeWrite, ReadHead, WriteDone,
+    ENGINE_REGIONS_MAX, EngineDescription, EngineNotified, EngineNotify, RANGE_SUMS_MAX, RangeRead,
+    RangeRequest, RangeSums, RangeWrite, ReadHead, WriteDone,
 };
 use snowskin_types::access::{ReadRequest, WriteRequest};
 use snowskin_types::call::{Reply, Request};
@@ -102,6 +103,15 @@ fn visit(visit: &mut impl Visit) {
         .iter()
         .for_each(|(name, m)| visit.see(name, m));
     samples::range_sums()
+        .iter()
+        .for_each(|(name, m)| visit.see(name, m));
+    samples::engine_descriptions()
+        .iter()
+        .for_each(|(name, m)| visit.see(name, m));
+    samples::engine_notifies()
+        .iter()
+        .for_each(|(name, m)| visit.see(name, m));
+    samples::engine_notified()
         .iter()
         .for_each(|(name, m)| visit.see(name, m));
 }
@@ -245,6 +255,26 @@ fn ranges_without_bytes_or_end_and_runs_without_bounds_are_refused() {
 }
 
 #[test]
+fn descriptions_of_engines_that_do_not_add_up_are_refused() {
+    let good = samples::engine_descriptions()[0].1.clone();
+    let refused = |description: EngineDescription| {
+        let error = EngineDescription::decode_body(body_of(&description)).unwrap_err();
+        assert_eq!(error.code(), Code::InvalidParams);
+    };
+    for (base, len) in [(0x1000, 0), (u64::MAX, 1), (1, u64::MAX)] {
+        let mut bad = good.clone();
+        (bad.regions[0].base, bad.regions[0].len) = (base, len);
+        refused(bad);
+    }
+    let mut many = good.clone();
+    many.regions = vec![good.regions[0]; ENGINE_REGIONS_MAX + 1];
+    refused(many);
+    let mut portless = good;
+    portless.data_port = 0;
+    refused(portless);
+}
+
+#[test]
 fn a_frame_full_of_empty_items_is_refused_before_it_unfolds() {
     // Eight million empty reservations in one frame: 16 MB on the wire, a gigabyte in memory.
     let count = FRAME_BYTES_MAX / 2 - 16;
@@ -290,7 +320,7 @@ fn a_stranger_may_only_greet_and_only_briefly() {
 fn the_numbers_of_kinds_and_the_header_are_frozen() {
     let numbers: Vec<u16> = Kind::ALL.iter().map(|kind| kind.number()).collect();
     let frozen = [
-        1, 2, 3, 4, 5, 16, 17, 32, 33, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58,
+        1, 2, 3, 4, 5, 16, 17, 32, 33, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 64, 65, 66, 67,
     ];
     assert_eq!(numbers, frozen);
     for kind in Kind::ALL {
@@ -343,6 +373,9 @@ fn decode_as_everything(body: &Bytes) {
     one::<RangeRead>(body);
     one::<RangeWrite>(body);
     one::<RangeSums>(body);
+    one::<EngineDescription>(body);
+    one::<EngineNotify>(body);
+    one::<EngineNotified>(body);
 }
 
 fn all_bodies() -> Vec<Vec<u8>> {

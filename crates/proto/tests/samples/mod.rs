@@ -7,6 +7,7 @@
 
 use snowskin_proto::hello::{Greeting, Hello, Role, Token, Welcome};
 use snowskin_proto::message::{Closing, ReadFailed};
+use snowskin_proto::{EngineAccess, EngineDescription, EngineNotified, EngineNotify, EngineRegion};
 use snowskin_proto::{RangeRead, RangeRequest, RangeSums, RangeWrite, ReadHead, WriteDone};
 use snowskin_types::access::{ReadRequest, WriteRequest};
 use snowskin_types::call::*;
@@ -582,4 +583,39 @@ pub fn range_writes() -> Vec<(&'static str, RangeWrite)> {
 
 pub fn range_sums() -> Vec<(&'static str, RangeSums)> {
     vec![("range-sums", RangeSums(PieceSums(Box::new([7, 8]))))]
+}
+
+pub fn engine_descriptions() -> Vec<(&'static str, EngineDescription)> {
+    let region = |base, len, region, access| EngineRegion {
+        base,
+        len,
+        region,
+        access,
+    };
+    let description = EngineDescription {
+        epoch: Epoch(101),
+        data_port: 15_001,
+        generation: 4,
+        regions: vec![
+            region(0x7f00_0000_1000, 4096, 1, EngineAccess::Both),
+            region(0x7f00_0000_2000, 1, 2, EngineAccess::Read),
+            region(0x10_0000_0000, 1 << 40, 9, EngineAccess::Write),
+        ],
+    };
+    vec![("engine-description", description)]
+}
+
+pub fn engine_notifies() -> Vec<(&'static str, EngineNotify)> {
+    let notify = EngineNotify {
+        name: "request-7".to_owned(),
+        message: "done".to_owned(),
+    };
+    vec![("engine-notify", notify)]
+}
+
+pub fn engine_notified() -> Vec<(&'static str, EngineNotified)> {
+    vec![
+        ("engine-notified-ok", EngineNotified(Ok(()))),
+        ("engine-notified-failed", EngineNotified(Err(failure()))),
+    ]
 }
