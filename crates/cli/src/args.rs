@@ -13,6 +13,25 @@ fn duration(text: &str) -> Result<Duration, String> {
     units::parse_duration(text, Duration::from_secs(1)).map_err(|e| e.to_string())
 }
 
+/// Most requests of a generated trace and the like: a few GiB while it is made.
+const COUNT_MAX: usize = 10_000_000;
+
+fn count(text: &str) -> Result<usize, String> {
+    match text.parse::<usize>() {
+        Ok(value) if (1..=COUNT_MAX).contains(&value) => Ok(value),
+        _ => Err(format!("{text:?} is not in 1..={COUNT_MAX}")),
+    }
+}
+
+/// A deadline that a client accepts.
+fn deadline(text: &str) -> Result<Duration, String> {
+    let allowed = Duration::from_millis(1)..=snowskin_client::TIMEOUT_MAX;
+    match duration(text)? {
+        time if allowed.contains(&time) => Ok(time),
+        _ => Err(format!("{text:?} is not from 1ms to 24h")),
+    }
+}
+
 /// A bare lease is in milliseconds, as upstream's.
 fn lease(text: &str) -> Result<Duration, String> {
     units::parse_duration(text, Duration::from_millis(1)).map_err(|e| e.to_string())
@@ -79,8 +98,14 @@ pub struct Common {
     #[arg(long, global = true)]
     pub json: bool,
     /// Deadline of each call [env: SNOWSKIN_TIMEOUT_MS]
-    #[arg(long, global = true, value_name = "TIME", value_parser = duration)]
+    #[arg(long, global = true, value_name = "TIME", value_parser = deadline)]
     pub timeout: Option<Duration>,
+    /// Deadline of metadata calls; --timeout overrides it [env: MC_RPC_TIMEOUT_MS]
+    #[arg(long, global = true, hide_short_help = true, value_name = "TIME", value_parser = deadline)]
+    pub rpc_timeout: Option<Duration>,
+    /// Deadline of data calls; --timeout overrides it [env: MC_TRANSFER_TIMEOUT, in seconds]
+    #[arg(long, global = true, hide_short_help = true, value_name = "TIME", value_parser = deadline)]
+    pub transfer_timeout: Option<Duration>,
 }
 
 /// The commands.
@@ -254,7 +279,7 @@ pub struct NodeArgs {
     /// Name of the host, for placement on distinct hosts [default: the host's name]
     #[arg(long)]
     pub host_id: Option<String>,
-    /// Verify checksums of received bytes
+    /// Verify checksums of received bytes [env: MOONCAKE_STORE_CHECKSUM (1 or 0)]
     #[arg(long, default_value = "verify")]
     pub checksum: Checksum,
     /// Order of eviction; overrides the master's
@@ -337,7 +362,7 @@ pub struct ReplayArgs {
     #[arg(long)]
     pub policy_only: bool,
     /// Directory, node and client in this one process
-    #[arg(long)]
+    #[arg(long, conflicts_with = "master")]
     pub embedded: bool,
     /// Nodes to start
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=64))]
@@ -345,8 +370,11 @@ pub struct ReplayArgs {
     /// Use a running cluster instead of starting one
     #[arg(long, value_name = "HOST:PORT")]
     pub master: Option<String>,
+    /// File that holds the cluster's token [env: SNOWSKIN_TOKEN_FILE]
+    #[arg(long, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
     /// Stop after so many requests
-    #[arg(long)]
+    #[arg(long, value_parser = count)]
     pub requests: Option<usize>,
     /// Seed of the generated workload
     #[arg(long, default_value_t = 1)]
@@ -360,13 +388,13 @@ pub struct GenTraceArgs {
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
     /// Requests
-    #[arg(long, default_value_t = 2000)]
+    #[arg(long, default_value_t = 2000, value_parser = count)]
     pub requests: usize,
     /// Conversations under way at any time
-    #[arg(long, default_value_t = 64)]
+    #[arg(long, default_value_t = 64, value_parser = count)]
     pub conversations: usize,
     /// Different system prompts
-    #[arg(long, default_value_t = 8)]
+    #[arg(long, default_value_t = 8, value_parser = count)]
     pub systems: usize,
     /// Write to this file instead of standard output
     #[arg(short, long, value_name = "FILE")]

@@ -9,11 +9,12 @@ use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Runs the program.
-pub fn run(words: Vec<String>, variables: Vec<(String, String)>) -> ExitCode {
+pub fn run(words: Vec<OsString>, variables: Vec<(OsString, OsString)>) -> ExitCode {
     let wants_json = words.iter().any(|w| w == "--json");
     match start(words, variables) {
         Ok(()) => ExitCode::SUCCESS,
@@ -61,11 +62,11 @@ impl From<clap::Error> for Stop {
     }
 }
 
-fn start(words: Vec<String>, variables: Vec<(String, String)>) -> Result<(), Stop> {
+fn start(words: Vec<OsString>, variables: Vec<(OsString, OsString)>) -> Result<(), Stop> {
     let usage = |e: options::OptionsError| Stop::Ending(Ending::Usage(e.to_string()));
-    check_environment(variables.iter().map(|(name, _)| name.clone())).map_err(usage)?;
-    let variables: BTreeMap<String, String> = variables.into_iter().collect();
-    let words = normalise(words);
+    let variables = options::text_variables(variables).map_err(usage)?;
+    check_environment(variables.keys().cloned()).map_err(usage)?;
+    let words = normalise(options::text_words(words).map_err(usage)?);
     let (words, sources) = gather(words, &variables).map_err(usage)?;
     let matches = Cli::command()
         .try_get_matches_from(&words)
@@ -162,7 +163,7 @@ fn gather(
         extra.extend(read_config(&PathBuf::from(path), &known)?);
         note(&mut sources, &extra, "config file");
     }
-    let from_environment = environment_words(&known, variables);
+    let from_environment = environment_words(&command, &known, variables);
     note(&mut sources, &from_environment, "environment");
     extra.extend(from_environment);
     note(&mut sources, &words, "command line");
@@ -180,7 +181,7 @@ fn note(sources: &mut BTreeMap<String, &'static str>, words: &[String], source: 
 
 fn option_value(words: &[String], name: &str) -> Option<String> {
     let flag = format!("--{name}");
-    let mut words = words.iter();
+    let mut words = words.iter().take_while(|w| *w != "--");
     while let Some(word) = words.next() {
         if let Some(value) = word.strip_prefix(&flag) {
             return match value.strip_prefix('=') {
@@ -193,7 +194,11 @@ fn option_value(words: &[String], name: &str) -> Option<String> {
     None
 }
 
-fn environment_words(known: &[String], variables: &BTreeMap<String, String>) -> Vec<String> {
+fn environment_words(
+    command: &str,
+    known: &[String],
+    variables: &BTreeMap<String, String>,
+) -> Vec<String> {
     let mut words = Vec::new();
     let mut give = |option: &str, value: Option<String>| {
         if let Some(value) = value.filter(|v| !v.is_empty())
@@ -203,10 +208,14 @@ fn environment_words(known: &[String], variables: &BTreeMap<String, String>) -> 
         }
     };
     let get = |name: &str| variables.get(name).cloned();
-    give(
-        "master",
-        get("SNOWSKIN_MASTER").or_else(|| get("MOONCAKE_MASTER")),
-    );
+    // A workload goes to a running cluster only when it is told so by name: what is exported for
+    // other commands must not fill that cluster with blocks, nor turn `--embedded` into it.
+    if !["demo", "replay"].contains(&command) {
+        give(
+            "master",
+            get("SNOWSKIN_MASTER").or_else(|| get("MOONCAKE_MASTER")),
+        );
+    }
     give("token-file", get("SNOWSKIN_TOKEN_FILE"));
     give(
         "timeout",
@@ -216,7 +225,28 @@ fn environment_words(known: &[String], variables: &BTreeMap<String, String>) -> 
         "data-address",
         get("MC_TCP_BIND_ADDRESS").map(|host| format!("{host}:0")),
     );
+    give(
+        "rpc-timeout",
+        get("MC_RPC_TIMEOUT_MS").map(|ms| format!("{ms}ms")),
+    );
+    give(
+        "transfer-timeout",
+        get("MC_TRANSFER_TIMEOUT").map(|seconds| format!("{seconds}s")),
+    );
+    give(
+        "checksum",
+        get("MOONCAKE_STORE_CHECKSUM").map(|on| checksum_word(&on).to_owned()),
+    );
     words
+}
+
+/// Upstream's truth values; anything else is left for the parser to refuse.
+fn checksum_word(on: &str) -> &str {
+    match on.to_ascii_lowercase().as_str() {
+        "1" | "true" | "on" | "yes" => "verify",
+        "0" | "false" | "off" | "no" => "off",
+        _ => on,
+    }
 }
 
 fn print_version(json: bool) {
@@ -242,7 +272,10 @@ fn print_config(matches: &ArgMatches, sources: &BTreeMap<String, &'static str>, 
         return;
     };
     let mut out = Map::new();
-    for argument in command.get_arguments() {
+    let common = cli.get_arguments().filter(|a| {
+        ["timeout", "rpc-timeout", "transfer-timeout"].contains(&a.get_long().unwrap_or_default())
+    });
+    for argument in command.get_arguments().chain(common) {
         let Some(long) = argument.get_long() else {
             continue;
         };
@@ -273,6 +306,7 @@ fn print_config(matches: &ArgMatches, sources: &BTreeMap<String, &'static str>, 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     fn words(text: &str) -> Vec<String> {
         text.split_whitespace().map(str::to_owned).collect()
@@ -296,6 +330,46 @@ mod tests {
         let variables = BTreeMap::from([("MOONCAKE_MASTER".to_owned(), "m:1".to_owned())]);
         let (all, _) = gather(words("snowskin ls"), &variables).unwrap();
         assert_eq!(all, words("snowskin ls --master=m:1"));
+    }
+
+    #[test]
+    fn a_workload_does_not_follow_the_environment_to_a_running_cluster() {
+        let variables = BTreeMap::from([
+            ("SNOWSKIN_MASTER".to_owned(), "a:1".to_owned()),
+            ("MOONCAKE_MASTER".to_owned(), "m:1".to_owned()),
+        ]);
+        for line in ["snowskin demo --embedded", "snowskin replay --trace t"] {
+            let (all, _) = gather(words(line), &variables).unwrap();
+            assert_eq!(all, words(line));
+        }
+        let both = words("snowskin demo --embedded --master a:1");
+        let error = Cli::command().try_get_matches_from(both).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ArgumentConflict);
+    }
+
+    #[test]
+    fn upstreams_time_outs_and_checksum_switch_are_honoured() {
+        let variables = BTreeMap::from([
+            ("MC_RPC_TIMEOUT_MS".to_owned(), "250".to_owned()),
+            ("MC_TRANSFER_TIMEOUT".to_owned(), "7".to_owned()),
+            ("MOONCAKE_STORE_CHECKSUM".to_owned(), "False".to_owned()),
+        ]);
+        let (all, _) = gather(words("snowskin get k"), &variables).unwrap();
+        let cli = Cli::from_arg_matches(&Cli::command().get_matches_from(all)).unwrap();
+        assert_eq!(cli.common.rpc_timeout, Some(Duration::from_millis(250)));
+        assert_eq!(cli.common.transfer_timeout, Some(Duration::from_secs(7)));
+        let (all, _) = gather(words("snowskin node"), &variables).unwrap();
+        assert!(all.contains(&"--checksum=off".to_owned()), "{all:?}");
+        let wrong = BTreeMap::from([("MC_RPC_TIMEOUT_MS".to_owned(), "soon".to_owned())]);
+        let (all, _) = gather(words("snowskin ls"), &wrong).unwrap();
+        assert!(Cli::command().try_get_matches_from(all).is_err());
+    }
+
+    #[test]
+    fn a_key_that_looks_like_the_config_option_is_a_key() {
+        let line = words("snowskin put -- --config nowhere.toml");
+        let (all, _) = gather(line.clone(), &BTreeMap::new()).unwrap();
+        assert_eq!(all, line);
     }
 
     #[test]

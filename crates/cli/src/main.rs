@@ -18,5 +18,5 @@ mod workload;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    launch::run(std::env::args().collect(), std::env::vars().collect())
+    launch::run(std::env::args_os().collect(), std::env::vars_os().collect())
 }

@@ -2,7 +2,8 @@
 //!
 //! Everything becomes command-line words before parsing, so that one parser checks all of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
 use std::path::Path;
 
 /// Why the options could not be put together. Always a usage error.
@@ -52,6 +53,28 @@ pub enum OptionsError {
         /// Key.
         key: String,
     },
+    /// An option is given twice in the config file, once with dashes and once with underscores.
+    #[error("the config file {path} gives {name:?} twice")]
+    Twice {
+        /// File.
+        path: String,
+        /// Option.
+        name: String,
+    },
+    /// A word of the command line is not text.
+    #[error("word {number} of the command line, {shown:?}, is not UTF-8 text")]
+    Word {
+        /// Which one; the command itself is word 0.
+        number: usize,
+        /// The word, as far as it can be shown.
+        shown: String,
+    },
+    /// A variable that is read here is not text.
+    #[error("the variable {name} of the environment is not UTF-8 text")]
+    Variable {
+        /// Its name, as far as it can be shown.
+        name: String,
+    },
 }
 
 /// The variables that are ours.
@@ -68,6 +91,43 @@ pub const VARIABLES: &[&str] = &[
 
 /// Variables of tests and tools that begin alike and mean nothing to the program.
 const FOREIGN: &[&str] = &["SNOWSKIN_BIN"];
+
+/// The words of the command line as text.
+///
+/// # Errors
+/// Names the first word that is none.
+pub fn text_words(words: Vec<OsString>) -> Result<Vec<String>, OptionsError> {
+    let text = |(number, word): (usize, OsString)| {
+        word.into_string().map_err(|word| OptionsError::Word {
+            number,
+            shown: word.to_string_lossy().into_owned(),
+        })
+    };
+    words.into_iter().enumerate().map(text).collect()
+}
+
+/// The variables that are text. Others are nobody's business, unless they are ours.
+///
+/// # Errors
+/// Names a `SNOWSKIN_*` variable that is not text.
+pub fn text_variables(
+    variables: Vec<(OsString, OsString)>,
+) -> Result<BTreeMap<String, String>, OptionsError> {
+    let mut out = BTreeMap::new();
+    for (name, value) in variables {
+        let shown = name.to_string_lossy().into_owned();
+        match (name.into_string(), value.into_string()) {
+            (Ok(name), Ok(value)) => {
+                out.insert(name, value);
+            }
+            _ if shown.starts_with("SNOWSKIN_") => {
+                return Err(OptionsError::Variable { name: shown });
+            }
+            _ => {}
+        }
+    }
+    Ok(out)
+}
 
 /// Makes `--a_b=v` and `--a-b=v` the same.
 pub fn normalise(words: impl IntoIterator<Item = String>) -> Vec<String> {
@@ -161,6 +221,7 @@ pub fn read_config(path: &Path, known: &[String]) -> Result<Vec<String>, Options
         }
     };
     let mut words = Vec::new();
+    let mut given = BTreeSet::new();
     for (key, value) in table {
         let name = key.replace('_', "-");
         if !known.contains(&name) {
@@ -170,6 +231,9 @@ pub fn read_config(path: &Path, known: &[String]) -> Result<Vec<String>, Options
                 key,
                 nearest,
             });
+        }
+        if !given.insert(name.clone()) {
+            return Err(OptionsError::Twice { path: shown, name });
         }
         let values = match value {
             serde_json::Value::Array(values) => values,
@@ -235,6 +299,26 @@ mod tests {
                 "{extension}"
             );
         }
+    }
+
+    #[test]
+    fn what_is_not_text_is_named_or_left_alone() {
+        use std::os::unix::ffi::OsStringExt;
+        let odd = || OsString::from_vec(b"a\xffb".to_vec());
+        let words = vec!["snowskin".into(), "exists".into(), odd()];
+        let error = text_words(words).unwrap_err();
+        assert!(matches!(error, OptionsError::Word { number: 2, .. }));
+        let foreign = vec![("HOME".into(), odd()), (odd(), "x".into())];
+        assert_eq!(text_variables(foreign), Ok(BTreeMap::new()));
+        let ours = vec![("SNOWSKIN_MASTER".into(), odd())];
+        let name = "SNOWSKIN_MASTER".to_owned();
+        assert_eq!(text_variables(ours), Err(OptionsError::Variable { name }));
+    }
+
+    #[test]
+    fn an_option_with_two_values_in_one_file_is_refused() {
+        let error = read_config(&file(".toml", "rpc-port = 1\nrpc_port = 2\n"), &known());
+        assert!(matches!(error, Err(OptionsError::Twice { name, .. }) if name == "rpc-port"));
     }
 
     #[test]

@@ -90,6 +90,8 @@ impl Pool {
             .args(arguments)
             .arg("--exit-with-stdin")
             .envs(quiet())
+            // It names options of this command, which the other one may not have.
+            .env_remove("SNOWSKIN_CONFIG")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

@@ -5,15 +5,17 @@ use crate::commands::connect::client;
 use crate::exit::Ending;
 use crate::workload::content::Content;
 use hdrhistogram::Histogram;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::json;
 use snowskin_client::{
     CallOptions, Client, ExistsOptions, GetItem, GetOptions, Leases, Presence, PutOptions,
     RemoveManyOptions, Source, Stored, Target,
 };
-use snowskin_types::call::Filter;
+use snowskin_types::call::{Filter, NodeStat, NodeState};
 use snowskin_types::error::{Code, Failure};
 use std::collections::BTreeMap;
+use std::io::IsTerminal;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -23,6 +25,8 @@ const AREA: u64 = 256 << 20;
 const OBJECTS_MAX: u64 = 100_000;
 /// Objects stored per call while preparing.
 const FILL_BATCH: u64 = 64;
+/// How often the progress is drawn anew.
+const TICK: Duration = Duration::from_millis(200);
 /// Longest latency that is told apart, in microseconds.
 const LATENCY_MAX_US: u64 = 120_000_000;
 
@@ -65,17 +69,20 @@ pub fn run(args: &BenchArgs, common: &Common) -> Result<(), Ending> {
         .ok_or_else(|| Ending::Usage("--size is 0; allowed are 1 and more".into()))?;
     let client = client(&args.client, common)?;
     let prefix = format!("bench/{:016x}/", client.id().0);
-    let content = Content::new(size);
     let stat = client.stat(&CallOptions::default())?;
-    let room: u64 = stat.nodes.iter().map(|n| n.dram_capacity).sum();
+    let room = room_for(args, &stat.nodes)?;
+    let progress = progress(common);
+    let content = Content::new(size);
     let fits = (room / 2 / args.size.next_multiple_of(4096)).max(1);
     let objects = (AREA / args.size)
         .clamp(u64::from(args.batch), OBJECTS_MAX)
         .min(fits);
     let fresh = AtomicU64::new(objects);
     if args.op != BenchOp::Put {
+        progress.set_message("storing what is looked for");
         fill(&client, &content, &prefix, objects, size)?;
     }
+    progress.set_message(format!("measuring for {:?}", args.seconds));
     let (cpu, start) = (cpu_time(), Instant::now());
     let end = start + args.seconds;
     let parts: Vec<Result<(Count, Histogram<u64>), Ending>> = std::thread::scope(|scope| {
@@ -114,7 +121,9 @@ pub fn run(args: &BenchArgs, common: &Common) -> Result<(), Ending> {
             .add(part)
             .map_err(|e| Ending::Runtime(e.to_string()))?;
     }
+    progress.set_message("removing the objects");
     clean_up(&client, &prefix)?;
+    progress.finish_and_clear();
     report(args, common, &all, &latency, elapsed, cpu);
     if all.wrong_bytes > 0 {
         return Err(Ending::Integrity(format!(
@@ -123,6 +132,45 @@ pub fn run(args: &BenchArgs, common: &Common) -> Result<(), Ending> {
         )));
     }
     Ok(())
+}
+
+/// Bytes that the nodes that can be written to offer together.
+///
+/// # Errors
+/// Nothing is there, or not even one call of this size could be.
+fn room_for(args: &BenchArgs, nodes: &[NodeStat]) -> Result<u64, Ending> {
+    let alive = nodes.iter().filter(|n| n.state == NodeState::Alive);
+    let capacities: Vec<u64> = alive.map(|n| n.dram_capacity).collect();
+    let room: u64 = capacities.iter().sum();
+    let Some(largest) = capacities.into_iter().max() else {
+        let nobody = "no node of the cluster is alive";
+        return Err(Failure::new(Code::NoSpace, snowskin_types::Stage::Reserve, nobody).into());
+    };
+    if args.size > largest {
+        return Err(Ending::Usage(format!(
+            "--size is {} bytes; the largest segment has {largest}",
+            args.size
+        )));
+    }
+    if args.size.saturating_mul(u64::from(args.batch)) > room {
+        return Err(Ending::Usage(format!(
+            "--batch {} of --size {} bytes is more than the {room} bytes of all segments",
+            args.batch, args.size
+        )));
+    }
+    Ok(room)
+}
+
+/// What goes on, for somebody who looks at a terminal.
+fn progress(common: &Common) -> ProgressBar {
+    if common.json || !std::io::stderr().is_terminal() {
+        return ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
+    }
+    let style = ProgressStyle::with_template("{spinner} {elapsed} {msg}");
+    let bar = ProgressBar::new_spinner();
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
+    bar.enable_steady_tick(TICK);
+    bar
 }
 
 fn histogram() -> Result<Histogram<u64>, Ending> {

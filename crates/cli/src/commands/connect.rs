@@ -34,10 +34,10 @@ pub fn client(args: &ClientArgs, common: &Common) -> Result<Client, Ending> {
     config.tenant =
         Tenant::new(&args.tenant).map_err(|e| Ending::Usage(format!("--tenant: {e}")))?;
     config.token = token(args.token_file.as_deref())?;
-    if let Some(timeout) = common.timeout {
+    if let Some(timeout) = common.timeout.or(common.rpc_timeout) {
         config.connect_timeout = timeout;
         config.metadata_timeout = timeout;
-        config.data_timeout = Some(timeout);
     }
+    config.data_timeout = common.timeout.or(common.transfer_timeout);
     Ok(Client::connect(&config)?)
 }

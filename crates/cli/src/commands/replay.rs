@@ -58,7 +58,7 @@ pub fn run(kind: Kind, args: &ReplayArgs, common: &Common) -> Result<(), Ending>
         }
     };
     if let Some(limit) = args.requests {
-        trace.truncate(limit.max(1));
+        trace.truncate(limit);
     }
     if args.block_bytes == 0 {
         return Err(Ending::Usage(
@@ -151,7 +151,7 @@ fn open(args: &ReplayArgs, common: &Common, trace: &[TraceRequest]) -> Result<Be
         let address = crate::args::ClientArgs {
             master: Some(master.clone()),
             tenant: "default".into(),
-            token_file: None,
+            token_file: args.token_file.clone(),
         };
         let client = client(&address, common)?;
         return Ok(Bench {
@@ -168,16 +168,23 @@ fn open(args: &ReplayArgs, common: &Common, trace: &[TraceRequest]) -> Result<Be
         });
     }
     let size = size(args, trace, u64::from(args.nodes));
+    let token = args.token_file.as_ref();
+    let token: Vec<String> = token
+        .map(|file| format!("--token-file={}", file.display()))
+        .into_iter()
+        .collect();
+    let mut master_options = vec![
+        format!("--default-kv-lease-ttl={}ms", lease.as_millis()),
+        format!("--eviction-high-watermark-ratio={}", size.high),
+        format!("--eviction-ratio={}", size.ratio),
+        format!("--policy={}", policy_word(args.policy)),
+    ];
+    master_options.extend(token.iter().cloned());
     let config = PoolConfig {
         nodes: args.nodes,
         segment_size: size.segment,
-        master_options: vec![
-            format!("--default-kv-lease-ttl={}ms", lease.as_millis()),
-            format!("--eviction-high-watermark-ratio={}", size.high),
-            format!("--eviction-ratio={}", size.ratio),
-            format!("--policy={}", policy_word(args.policy)),
-        ],
-        node_options: Vec::new(),
+        master_options,
+        node_options: token,
         rpc_port: 0,
         state_dir: None,
     };
@@ -185,7 +192,7 @@ fn open(args: &ReplayArgs, common: &Common, trace: &[TraceRequest]) -> Result<Be
     let address = crate::args::ClientArgs {
         master: Some(pool.master()?),
         tenant: "default".into(),
-        token_file: None,
+        token_file: args.token_file.clone(),
     };
     let client = client(&address, common)?;
     Ok(Bench {
