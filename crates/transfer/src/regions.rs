@@ -33,6 +33,30 @@ const CONFLICT_WAIT: Duration = Duration::from_secs(1);
 /// How long operations that were cut may take to let go of their memory.
 const CUT_WAIT: Duration = Duration::from_secs(1);
 
+/// Memory that the processor cannot use in place, such as that of a device. The data server stages what it
+/// reads and writes there, a chunk at a time.
+pub trait ForeignMemory: std::fmt::Debug + Send + Sync {
+    /// Number of bytes.
+    fn len(&self) -> u64;
+
+    /// Whether there is no byte.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Copies the bytes at `offset` out; done with them when it returns.
+    ///
+    /// # Errors
+    /// When they cannot be had.
+    fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), Failure>;
+
+    /// Copies bytes to `offset`; done with them when it returns.
+    ///
+    /// # Errors
+    /// When they cannot be put there.
+    fn write(&self, offset: u64, from: &[u8]) -> Result<(), Failure>;
+}
+
 /// What a region is made of.
 #[derive(Debug, Clone)]
 pub enum RegionMemory {
@@ -40,6 +64,8 @@ pub enum RegionMemory {
     Segment(Segment),
     /// Memory that belongs to somebody else in this process.
     External(ExternalRegion),
+    /// Memory that is reached by copies only.
+    Foreign(Arc<dyn ForeignMemory>),
 }
 
 impl From<Segment> for RegionMemory {
@@ -54,11 +80,18 @@ impl From<ExternalRegion> for RegionMemory {
     }
 }
 
+impl From<Arc<dyn ForeignMemory>> for RegionMemory {
+    fn from(memory: Arc<dyn ForeignMemory>) -> Self {
+        RegionMemory::Foreign(memory)
+    }
+}
+
 impl RegionMemory {
     fn len(&self) -> u64 {
         match self {
             RegionMemory::Segment(segment) => segment.len(),
             RegionMemory::External(region) => region.len(),
+            RegionMemory::Foreign(memory) => memory.len(),
         }
     }
 
@@ -403,6 +436,14 @@ fn not_registered(region: RegionId, way: Way) -> Failure {
     Failure::new(Code::SegmentNotFound, way.stage(), text)
 }
 
+/// How the bytes of a range are reached.
+pub(crate) enum Reached<'u, S> {
+    /// In place.
+    Direct(S),
+    /// By copies from and to this memory.
+    ByCopy(&'u dyn ForeignMemory),
+}
+
 /// A range in use. Dropping it lets others have the range, so lists over its memory end before.
 #[derive(Debug)]
 pub(crate) struct InUse {
@@ -430,19 +471,23 @@ impl InUse {
         not_registered(self.region, self.way)
     }
 
-    pub(crate) fn source(&self) -> Result<SourceSlices<'static>, MemoryError> {
+    /// The range itself, or what it has to be copied from.
+    pub(crate) fn source(&self) -> Result<Reached<'_, SourceSlices<'static>>, MemoryError> {
         let RangeRequest { offset, len, .. } = self.range;
         match &self.memory {
-            RegionMemory::Segment(segment) => segment.source([(offset, len)]),
-            RegionMemory::External(region) => region.source(offset, len),
+            RegionMemory::Segment(segment) => segment.source([(offset, len)]).map(Reached::Direct),
+            RegionMemory::External(region) => region.source(offset, len).map(Reached::Direct),
+            RegionMemory::Foreign(memory) => Ok(Reached::ByCopy(&**memory)),
         }
     }
 
-    pub(crate) fn target(&self) -> Result<TargetSlices<'static>, MemoryError> {
+    /// The range itself, or what it has to be copied to.
+    pub(crate) fn target(&self) -> Result<Reached<'_, TargetSlices<'static>>, MemoryError> {
         let RangeRequest { offset, len, .. } = self.range;
         match &self.memory {
-            RegionMemory::Segment(segment) => segment.target([(offset, len)]),
-            RegionMemory::External(region) => region.target(offset, len),
+            RegionMemory::Segment(segment) => segment.target([(offset, len)]).map(Reached::Direct),
+            RegionMemory::External(region) => region.target(offset, len).map(Reached::Direct),
+            RegionMemory::Foreign(memory) => Ok(Reached::ByCopy(&**memory)),
         }
     }
 }

@@ -66,10 +66,11 @@ impl Check {
         }
     }
 
-    /// Bytes of payload that may come now.
-    fn room(&self) -> u64 {
+    /// Bytes of payload that may come now; `remaining` are left of the object. Of a range, whose
+    /// target may be a part of it, the sums that came decide.
+    fn room(&self, remaining: u64) -> u64 {
         match self {
-            Check::None | Check::Object(_) => u64::MAX,
+            Check::None | Check::Object(_) => remaining,
             Check::Range(runs) => runs.room(),
         }
     }
@@ -435,7 +436,7 @@ impl<'c, E: Endpoint> Intake<'c, E> {
         &mut self,
         id: u64,
         cut: &Cancel,
-        target: &mut TargetSlices<'static>,
+        target: &mut TargetSlices<'_>,
         check: &mut Check,
     ) -> Result<Received, ConnectionError> {
         let (stall, stream) = (self.shared.options.stall, self.stream);
@@ -447,7 +448,7 @@ impl<'c, E: Endpoint> Intake<'c, E> {
                 };
                 match incoming? {
                     Incoming::Payload { id: of } if of == id => {
-                        if self.inlet.payload_left() > target.remaining().min(check.room()) {
+                        if self.inlet.payload_left() > check.room(target.remaining()) {
                             return Err(garbage("more payload came than was announced"));
                         }
                     }

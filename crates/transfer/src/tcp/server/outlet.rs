@@ -166,7 +166,7 @@ impl<'c, E: Endpoint> Outgoing<'c, E> {
     /// Sends what waits, a payload header last, and the payload of that frame.
     pub(super) async fn payload(
         &mut self,
-        source: &mut SourceSlices<'static>,
+        source: &mut SourceSlices<'_>,
         len: u64,
         cut: &Cancel,
     ) -> Result<(), ConnectionError> {

@@ -3,14 +3,15 @@
 use super::intake::{Check, Intake, Received, alive, encoded};
 use super::outlet::Outgoing;
 use super::{ConnectionError, Shared};
-use crate::regions::{InUse, Way};
+use crate::regions::{ForeignMemory, InUse, Reached, Way};
 use crate::tcp::counters::count;
 use crate::tcp::endpoint::Endpoint;
 use crate::tcp::runs::{Runs, begin_run};
 use snowskin_memory::error::MemoryError;
-use snowskin_memory::slices::SourceSlices;
+use snowskin_memory::slices::{SourceSlices, TargetSlices};
 use snowskin_proto::{RangeRequest, WriteDone};
 use snowskin_types::error::{Code, Failure, Stage};
+use snowskin_types::limits::PIECE_BYTES;
 use std::io;
 
 impl<E: Endpoint> Shared<E> {
@@ -34,6 +35,20 @@ impl<E: Endpoint> Shared<E> {
     }
 }
 
+/// Bytes that are staged at once for memory that is reached by copies: whole pieces, so that each
+/// chunk can be a run of its own.
+const STAGING_BYTES: usize = PIECE_BYTES as usize;
+
+fn staging_len(len: u64) -> usize {
+    usize::try_from(len).map_or(STAGING_BYTES, |len| len.min(STAGING_BYTES))
+}
+
+/// As much of the staging memory as is left to move.
+fn chunk_of(staging: &mut [u8], left: u64) -> &mut [u8] {
+    let len = staging_len(left).min(staging.len());
+    &mut staging[..len]
+}
+
 fn unusable(error: &MemoryError, stage: Stage) -> Failure {
     Failure::new(Code::Internal, stage, error.to_string())
 }
@@ -50,18 +65,47 @@ impl<E: Endpoint> Outgoing<'_, E> {
             Ok(in_use) => in_use,
             Err(failure) => return self.fail(id, failure).await,
         };
-        match in_use.source() {
-            Ok(source) => {
-                // `source` ends with the call, and only then the use.
-                let sent = self.send_range(id, source, &in_use).await;
-                if sent.is_err() {
-                    count(&self.shared.counters.broken);
-                }
-                drop(in_use);
-                sent
-            }
-            Err(error) => self.fail(id, unusable(&error, Stage::Read)).await,
+        // What reaches the range ends with the calls, and only then the use.
+        let sent = match in_use.source() {
+            Ok(Reached::Direct(source)) => self.send_range(id, source, &in_use).await,
+            Ok(Reached::ByCopy(memory)) => self.send_copies(id, &request, memory, &in_use).await,
+            Err(error) => return self.fail(id, unusable(&error, Stage::Read)).await,
+        };
+        if sent.is_err() {
+            count(&self.shared.counters.broken);
         }
+        drop(in_use);
+        sent
+    }
+
+    /// Sends runs of memory that is reached by copies, one chunk after the other.
+    async fn send_copies(
+        &mut self,
+        id: u64,
+        request: &RangeRequest,
+        memory: &dyn ForeignMemory,
+        in_use: &InUse,
+    ) -> Result<(), ConnectionError> {
+        let mut staging = vec![0; staging_len(request.len)];
+        let mut done = 0;
+        while done < request.len {
+            if in_use.cut().is_cancelled() {
+                count(&self.shared.counters.cut);
+                return self.fail(id, in_use.gone()).await;
+            }
+            self.take_answers();
+            let chunk = chunk_of(&mut staging, request.len - done);
+            if let Err(failure) = memory.read(request.offset + done, chunk) {
+                return self.fail(id, failure).await;
+            }
+            let mut source = SourceSlices::of(chunk);
+            done += source.remaining();
+            let len = begin_run(&mut self.out.bytes, id, &source)
+                .map_err(|error| ConnectionError::Broken(io::Error::other(error)))?;
+            self.payload(&mut source, len, in_use.cut()).await?;
+            tokio::task::yield_now().await;
+        }
+        self.flush().await
     }
 
     /// Sends runs straight from the region, with answers of other requests between their frames.
@@ -107,22 +151,31 @@ impl<E: Endpoint> Intake<'_, E> {
         };
         // It may have been broken off during the wait.
         self.stream.peer_addr()?;
-        let mut target = match in_use.target() {
-            Ok(target) => target,
+        let mut check = Check::Range(Runs::new(request.len));
+        let mut uncopied = Ok(());
+        let received = match in_use.target() {
+            Ok(Reached::Direct(mut target)) => {
+                self.receive(id, in_use.cut(), &mut target, &mut check)
+                    .await
+            }
+            Ok(Reached::ByCopy(memory)) => {
+                let copy = |offset, bytes: &[u8]| {
+                    if uncopied.is_ok() {
+                        uncopied = memory.write(offset, bytes);
+                    }
+                };
+                self.receive_copies(id, &request, &in_use, &mut check, copy)
+                    .await
+            }
             Err(error) => return self.refuse(id, unusable(&error, Stage::Write)).await,
         };
-        let mut check = Check::Range(Runs::new(request.len));
-        let received = self
-            .receive(id, in_use.cut(), &mut target, &mut check)
-            .await;
         // Nothing may touch the range when its use ends, and its use has ended when it is answered.
-        drop(target);
         let gone = in_use.gone();
         drop(in_use);
         let result = match &received {
             Ok(Received::All) => {
                 self.discarding = None;
-                self.judge(&check)
+                self.judge(&check).and(uncopied)
             }
             Ok(Received::GivenUp) => {
                 self.discarding = None;
@@ -147,6 +200,32 @@ impl<E: Endpoint> Intake<'_, E> {
             self.discard(id).await?;
         }
         Ok(())
+    }
+
+    /// Receives the payload for memory that is reached by copies, one chunk after the other. A copy
+    /// that fails does not end the payload, which has to be read anyway.
+    async fn receive_copies(
+        &mut self,
+        id: u64,
+        request: &RangeRequest,
+        in_use: &InUse,
+        check: &mut Check,
+        mut copy: impl FnMut(u64, &[u8]),
+    ) -> Result<Received, ConnectionError> {
+        let mut staging = vec![0; staging_len(request.len)];
+        let mut done = 0;
+        while done < request.len {
+            let chunk = chunk_of(&mut staging, request.len - done);
+            let mut target = TargetSlices::of(chunk);
+            match self.receive(id, in_use.cut(), &mut target, check).await? {
+                Received::All => {}
+                other => return Ok(other),
+            }
+            drop(target);
+            copy(request.offset + done, chunk);
+            done += chunk.len() as u64;
+        }
+        Ok(Received::All)
     }
 
     fn judge(&self, check: &Check) -> Result<(), Failure> {
