@@ -14,14 +14,13 @@ use snowskin_runtime::clock::{Clock, SystemClock};
 use snowskin_runtime::net::{self, ListenError};
 use snowskin_runtime::rng;
 use snowskin_runtime::spawn::Cancel;
+use snowskin_runtime::thread::{Thread, ThreadError};
 use snowskin_types::call::{Reply, Request};
 use snowskin_types::link::{FromNode, ToNode};
 use snowskin_types::{ClusterId, Term};
 use std::future::Future;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::mpsc;
 
@@ -74,21 +73,8 @@ pub struct Running {
 
 /// Why a master did not stop well.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum StopError {
-    /// A thread did not end in time and was left behind.
-    #[error("the thread {name} did not end within {} s", STOP_TIMEOUT.as_secs())]
-    Late {
-        /// The thread.
-        name: &'static str,
-    },
-    /// A thread or one of its tasks panicked.
-    #[error("the thread {name} failed; its message is in the log")]
-    Panicked {
-        /// The thread.
-        name: &'static str,
-    },
-}
+#[error(transparent)]
+pub struct StopError(#[from] ThreadError);
 
 impl Running {
     /// Where the control port listens; none for an embedded master.
@@ -138,7 +124,7 @@ impl Running {
         let mut result = Ok(());
         for thread in self.threads.drain(..) {
             let end = thread.join(deadline);
-            result = result.and(end);
+            result = result.and(end.map_err(StopError));
         }
         result
     }
@@ -258,36 +244,6 @@ impl std::fmt::Debug for NodeLink {
         f.debug_struct("NodeLink")
             .field("link", &self.link)
             .finish_non_exhaustive()
-    }
-}
-
-#[derive(Debug)]
-struct Thread {
-    name: &'static str,
-    handle: JoinHandle<()>,
-    end: Receiver<()>,
-}
-
-impl Thread {
-    fn start(name: &'static str, body: impl FnOnce() + Send + 'static) -> std::io::Result<Self> {
-        let (alive, end) = sync_channel(0);
-        let handle = std::thread::Builder::new()
-            .name(name.into())
-            .spawn(move || {
-                // Dropped at the end, also when the body unwinds.
-                let _alive: SyncSender<()> = alive;
-                body();
-            })?;
-        Ok(Thread { name, handle, end })
-    }
-
-    fn join(self, deadline: Instant) -> Result<(), StopError> {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let name = self.name;
-        if let Err(RecvTimeoutError::Timeout) = self.end.recv_timeout(left) {
-            return Err(StopError::Late { name });
-        }
-        self.handle.join().map_err(|_| StopError::Panicked { name })
     }
 }
 

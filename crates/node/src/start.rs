@@ -16,6 +16,7 @@ use snowskin_proto::hello::{Greeting, Role};
 use snowskin_runtime::clock::{Clock, SystemClock};
 use snowskin_runtime::net::DialError;
 use snowskin_runtime::spawn::Cancel;
+use snowskin_runtime::thread::{Thread, ThreadError};
 use snowskin_runtime::{net, rng};
 use snowskin_store::{Store, arena};
 use snowskin_transfer::tcp::server::{Server, ServerOptions};
@@ -25,8 +26,7 @@ use snowskin_types::object::Place;
 use std::net::{SocketAddr, TcpListener};
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::thread::JoinHandle;
+use std::sync::mpsc::sync_channel;
 use std::time::{Duration, Instant, SystemTime};
 use tokio::runtime::Runtime;
 
@@ -333,18 +333,9 @@ fn not_registered(master: &Master, attempts: &Attempts, waited: Duration) -> Sta
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StopError {
-    /// A thread did not end in time and was left behind.
-    #[error("the thread {name} did not end within {} s", STOP_TIMEOUT.as_secs())]
-    Late {
-        /// The thread.
-        name: &'static str,
-    },
-    /// A thread or one of its tasks panicked.
-    #[error("the thread {name} failed; its message is in the log")]
-    Panicked {
-        /// The thread.
-        name: &'static str,
-    },
+    /// A thread was late or had panicked.
+    #[error(transparent)]
+    Thread(#[from] ThreadError),
     /// The data server did not end well.
     #[error("the data server: {0}")]
     Server(#[from] snowskin_runtime::spawn::TasksError),
@@ -512,7 +503,7 @@ impl Running {
         }
         for thread in self.threads.drain(..) {
             let end = thread.join(deadline);
-            result = result.and(end);
+            result = result.and(end.map_err(StopError::from));
         }
         result
     }
@@ -535,14 +526,15 @@ fn stop_server(server: Server<NodeEndpoint>, data: Runtime) -> Result<(), StopEr
         data.shutdown_timeout(SERVER_STOP_TIMEOUT);
         tell.send(result).ok();
     });
-    // Without a thread everything was dropped, which stops it too.
+    // Without a thread everything was dropped, which stops it too, but nobody waited for it.
     let Ok(stopping) = stopping else {
-        return Err(StopError::Late { name });
+        let waited = Duration::ZERO;
+        return Err(ThreadError::Late { name, waited }.into());
     };
     stopping.join(Instant::now() + SERVER_STOP_TIMEOUT * 2)?;
     match told.try_recv() {
         Ok(result) => Ok(result?),
-        Err(_) => Err(StopError::Panicked { name }),
+        Err(_) => Err(ThreadError::Panicked { name }.into()),
     }
 }
 
@@ -555,35 +547,5 @@ impl Drop for EndOnPanic {
             self.0.close();
             self.0.failed().cancel();
         }
-    }
-}
-
-#[derive(Debug)]
-struct Thread {
-    name: &'static str,
-    handle: JoinHandle<()>,
-    end: Receiver<()>,
-}
-
-impl Thread {
-    fn start(name: &'static str, body: impl FnOnce() + Send + 'static) -> std::io::Result<Self> {
-        let (alive, end) = sync_channel(0);
-        let handle = std::thread::Builder::new()
-            .name(name.into())
-            .spawn(move || {
-                // Dropped at the end, also when the body unwinds.
-                let _alive: SyncSender<()> = alive;
-                body();
-            })?;
-        Ok(Thread { name, handle, end })
-    }
-
-    fn join(self, deadline: Instant) -> Result<(), StopError> {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let name = self.name;
-        if let Err(RecvTimeoutError::Timeout) = self.end.recv_timeout(left) {
-            return Err(StopError::Late { name });
-        }
-        self.handle.join().map_err(|_| StopError::Panicked { name })
     }
 }

@@ -14,3 +14,4 @@ pub mod rng;
 pub mod signal;
 pub mod spawn;
 pub mod telemetry;
+pub mod thread;
