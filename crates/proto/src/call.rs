@@ -3,7 +3,7 @@
 use crate::count::{self, Bound, messages, varints};
 use crate::error::DecodeError;
 use crate::frame::Kind;
-use crate::message::Message;
+use crate::message::{Message, envelope};
 use crate::shared::{
     ADDRESS_BYTES_MAX, TEXT_BYTES_MAX, append, attributes, attributes_wire, cut, failure,
     failure_wire, figures, figures_wire, key, key_bytes, keys, packed, parse, place, place_wire,
@@ -44,43 +44,9 @@ const REPLY_BOUNDS: &[Bound] = &[
     messages(10, 7, BATCH_ITEMS_MAX, "nodes"),
 ];
 
-impl Message for Request {
-    const KIND: Kind = Kind::Request;
+envelope!(Request, call, REQUEST_BOUNDS, request_wire, request);
 
-    fn encode_body(&self, out: &mut BytesMut) {
-        append(
-            &wire::Request {
-                call: Some(request_wire(self)),
-            },
-            out,
-        );
-    }
-
-    fn decode_body(body: Bytes) -> Result<Self, DecodeError> {
-        count::check(&body, REQUEST_BOUNDS)?;
-        let message: wire::Request = parse(body)?;
-        request(require(message.call, "call")?)
-    }
-}
-
-impl Message for Reply {
-    const KIND: Kind = Kind::Reply;
-
-    fn encode_body(&self, out: &mut BytesMut) {
-        append(
-            &wire::Reply {
-                answer: Some(reply_wire(self)),
-            },
-            out,
-        );
-    }
-
-    fn decode_body(body: Bytes) -> Result<Self, DecodeError> {
-        count::check(&body, REPLY_BOUNDS)?;
-        let message: wire::Reply = parse(body)?;
-        reply(require(message.answer, "answer")?)
-    }
-}
+envelope!(Reply, answer, REPLY_BOUNDS, reply_wire, reply);
 
 fn request_wire(request: &Request) -> Call {
     match request {

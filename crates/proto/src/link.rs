@@ -4,7 +4,7 @@ use crate::call::{fault, fault_number};
 use crate::count::{self, Bound, messages};
 use crate::error::DecodeError;
 use crate::frame::Kind;
-use crate::message::Message;
+use crate::message::{Message, envelope};
 use crate::shared::{
     ADDRESS_BYTES_MAX, TEXT_BYTES_MAX, append, attributes, attributes_wire, cut, failure,
     failure_wire, figures, figures_wire, key_bytes, name, parse, require, session, session_wire,
@@ -30,43 +30,15 @@ const TO_NODE_BOUNDS: &[Bound] = &[
     messages(7, 2, BATCH_ITEMS_MAX, "items"),
 ];
 
-impl Message for FromNode {
-    const KIND: Kind = Kind::FromNode;
+envelope!(
+    FromNode,
+    message,
+    FROM_NODE_BOUNDS,
+    from_node_wire,
+    from_node
+);
 
-    fn encode_body(&self, out: &mut BytesMut) {
-        append(
-            &wire::FromNode {
-                message: Some(from_node_wire(self)),
-            },
-            out,
-        );
-    }
-
-    fn decode_body(body: Bytes) -> Result<Self, DecodeError> {
-        count::check(&body, FROM_NODE_BOUNDS)?;
-        let message: wire::FromNode = parse(body)?;
-        from_node(require(message.message, "message")?)
-    }
-}
-
-impl Message for ToNode {
-    const KIND: Kind = Kind::ToNode;
-
-    fn encode_body(&self, out: &mut BytesMut) {
-        append(
-            &wire::ToNode {
-                message: Some(to_node_wire(self)),
-            },
-            out,
-        );
-    }
-
-    fn decode_body(body: Bytes) -> Result<Self, DecodeError> {
-        count::check(&body, TO_NODE_BOUNDS)?;
-        let message: wire::ToNode = parse(body)?;
-        to_node(require(message.message, "message")?)
-    }
-}
+envelope!(ToNode, message, TO_NODE_BOUNDS, to_node_wire, to_node);
 
 fn from_node_wire(message: &FromNode) -> from_node::Message {
     match message {

@@ -36,6 +36,29 @@ pub trait Message: Sized {
     }
 }
 
+/// Makes a value a message that travels as the one choice in an envelope of the same name:
+/// `envelope!(Value, field of the envelope, bounds, to the choice, from the choice)`.
+macro_rules! envelope {
+    ($value:ident, $field:ident, $bounds:expr, $to:expr, $from:expr) => {
+        impl Message for $value {
+            const KIND: Kind = Kind::$value;
+
+            fn encode_body(&self, out: &mut BytesMut) {
+                let $field = Some($to(self));
+                append(&wire::$value { $field }, out);
+            }
+
+            fn decode_body(body: Bytes) -> Result<Self, DecodeError> {
+                count::check(&body, $bounds)?;
+                let envelope: wire::$value = parse(body)?;
+                $from(require(envelope.$field, stringify!($field))?)
+            }
+        }
+    };
+}
+
+pub(crate) use envelope;
+
 /// Why a connection is refused or ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Closing(pub Failure);
