@@ -74,9 +74,9 @@ impl Ending {
             Ending::Failed(failure) => (failure.to_string(), error_json(failure)),
         };
         if json {
-            println!("{object}");
+            say!("{object}");
         } else {
-            eprintln!("snowskin: {text}");
+            tell!("snowskin: {text}");
         }
     }
 }

@@ -4,6 +4,7 @@ use crate::args::{Cli, Command};
 use crate::commands;
 use crate::exit::Ending;
 use crate::options::{self, check_environment, normalise, read_config};
+use crate::say;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
@@ -16,7 +17,19 @@ use std::process::ExitCode;
 /// Runs the program.
 pub fn run(words: Vec<OsString>, variables: Vec<(OsString, OsString)>) -> ExitCode {
     let wants_json = words.iter().any(|w| w == "--json");
-    match start(words, variables) {
+    let code = end(start(words, variables), wants_json);
+    match say::failure() {
+        Some(error) => {
+            tell!("snowskin: the results could not be printed: {error}");
+            ExitCode::FAILURE
+        }
+        None => code,
+    }
+}
+
+/// Prints what is left to say and gives the exit code.
+fn end(done: Result<(), Stop>, wants_json: bool) -> ExitCode {
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(Stop::Signal(number)) => ExitCode::from(128 + number),
         Err(Stop::Ending(ending)) => {
@@ -32,7 +45,7 @@ pub fn run(words: Vec<OsString>, variables: Vec<(OsString, OsString)>) -> ExitCo
         }
         Err(Stop::Clap(error)) => {
             // Help and version go to stdout with code 0, everything else to stderr with code 2.
-            if error.print().is_err() {
+            if say::gone_is_done(error.print()).is_err() {
                 return ExitCode::FAILURE;
             }
             ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
@@ -81,7 +94,7 @@ fn start(words: Vec<OsString>, variables: Vec<(OsString, OsString)>) -> Result<(
         return Ok(());
     }
     let Some(command) = cli.command else {
-        Cli::command().print_help()?;
+        say::gone_is_done(Cli::command().print_help())?;
         return Err(Stop::Ending(Ending::Usage("a command is missing".into())));
     };
     commands::run(command, &cli.common, &variables)
@@ -254,12 +267,12 @@ fn print_version(json: bool) {
     let commit = option_env!("SNOWSKIN_COMMIT").unwrap_or("unknown");
     let wire = commands::wire_version();
     if json {
-        println!(
+        say!(
             "{}",
             json!({"version": version, "commit": commit, "wire": wire, "disk_format": 1})
         );
     } else {
-        println!("snowskin {version} (commit {commit}, wire {wire})");
+        say!("snowskin {version} (commit {commit}, wire {wire})");
     }
 }
 
@@ -294,12 +307,12 @@ fn print_config(matches: &ArgMatches, sources: &BTreeMap<String, &'static str>, 
         );
     }
     if as_json {
-        println!("{}", Value::Object(out));
+        say!("{}", Value::Object(out));
         return;
     }
     for (name, entry) in out {
         let text = |field: &str| entry[field].as_str().unwrap_or_default().to_owned();
-        println!("{name} = {:?}  # {}", text("value"), text("source"));
+        say!("{name} = {:?}  # {}", text("value"), text("source"));
     }
 }
 

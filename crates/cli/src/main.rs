@@ -4,6 +4,9 @@
 //! Start reading at [`launch`] (from words to a command), then `commands/`.
 #![forbid(unsafe_code)]
 
+#[macro_use]
+mod say;
+
 mod args;
 mod commands;
 mod exit;

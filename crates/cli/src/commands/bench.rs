@@ -365,10 +365,10 @@ fn report(
             "cpu_s_per_gb": cpu_per_gb,
             "verified": args.verify && args.op == BenchOp::Get && all.wrong_bytes == 0,
         });
-        println!("{object}");
+        say!("{object}");
         return;
     }
-    println!(
+    say!(
         "{op} {} x {} B, {} thread(s): {:.0} calls/s, {:.2} GB/s, p50 {p50} us, p99 {p99} us, max {} us",
         args.batch,
         args.size,
@@ -378,9 +378,9 @@ fn report(
         latency.max()
     );
     if let Some(cpu) = cpu_per_gb {
-        println!("client CPU {cpu:.3} s per GB");
+        say!("client CPU {cpu:.3} s per GB");
     }
     for (code, n) in &all.errors {
-        println!("{n} x {} ({code})", Code::from_number(*code).name());
+        say!("{n} x {} ({code})", Code::from_number(*code).name());
     }
 }

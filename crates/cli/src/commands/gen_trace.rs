@@ -2,6 +2,7 @@
 
 use crate::args::GenTraceArgs;
 use crate::exit::Ending;
+use crate::say::gone_is_done;
 use crate::trace::generate::{Shape, generate};
 use std::io::{BufWriter, Write};
 
@@ -24,10 +25,12 @@ pub fn run(args: &GenTraceArgs) -> Result<(), Ending> {
         None => Box::new(std::io::stdout().lock()),
     };
     let mut out = BufWriter::new(target);
-    for request in generate(shape) {
-        let line = serde_json::to_string(&request).map_err(|e| Ending::Runtime(e.to_string()))?;
-        writeln!(out, "{line}")?;
-    }
-    out.flush()?;
-    Ok(())
+    let mut write = || -> std::io::Result<()> {
+        for request in generate(shape) {
+            serde_json::to_writer(&mut out, &request)?;
+            out.write_all(b"\n")?;
+        }
+        out.flush()
+    };
+    Ok(gone_is_done(write())?)
 }

@@ -3,6 +3,7 @@
 use crate::args::{Common, ExistsArgs, GetArgs, LsArgs, PutArgs, RmArgs};
 use crate::commands::connect::client;
 use crate::exit::{Ending, error_json};
+use crate::say::gone_is_done;
 use serde_json::{Value, json};
 use snowskin_client::{
     CallOptions, ExistsOptions, GetOptions, Leases, Presence, PutOptions, RemoveManyOptions,
@@ -16,9 +17,9 @@ use std::path::Path;
 
 fn print(json: bool, object: Value, text: impl FnOnce() -> String) {
     if json {
-        println!("{object}");
+        say!("{object}");
     } else {
-        println!("{}", text());
+        say!("{}", text());
     }
 }
 
@@ -90,8 +91,7 @@ pub fn get(args: &GetArgs, common: &Common) -> Result<(), Ending> {
         }
         None => {
             let mut out = std::io::stdout().lock();
-            out.write_all(&bytes)?;
-            out.flush()?;
+            gone_is_done(out.write_all(&bytes).and_then(|()| out.flush()))?;
         }
     }
     Ok(())
@@ -143,12 +143,12 @@ pub fn exists(args: &ExistsArgs, common: &Common) -> Result<(), Ending> {
             }
         };
         if !common.json {
-            println!("{word}\t{key}");
+            say!("{word}\t{key}");
         }
         rows.push(row);
     }
     if common.json {
-        println!("{}", json!({"schema": "snowskin.exists/1", "keys": rows}));
+        say!("{}", json!({"schema": "snowskin.exists/1", "keys": rows}));
     }
     match failed {
         Some(failure) if !common.json => Err(failure.into()),
@@ -203,8 +203,8 @@ pub fn rm(args: &RmArgs, common: &Common) -> Result<(), Ending> {
         };
         if !common.json {
             match &result {
-                Ok(()) => println!("removed\t{key}"),
-                Err(failure) => println!("kept\t{key}\t{}", failure.code.name()),
+                Ok(()) => say!("removed\t{key}"),
+                Err(failure) => say!("kept\t{key}\t{}", failure.code.name()),
             }
         }
         rows.push(row);
@@ -213,7 +213,7 @@ pub fn rm(args: &RmArgs, common: &Common) -> Result<(), Ending> {
         }
     }
     if common.json {
-        println!("{}", json!({"schema": "snowskin.rm/1", "keys": rows}));
+        say!("{}", json!({"schema": "snowskin.rm/1", "keys": rows}));
     }
     match first {
         Some(failure) if common.json => Err(Ending::Printed(crate::exit::code_of(failure.code))),
@@ -239,17 +239,17 @@ pub fn ls(args: &LsArgs, common: &Common) -> Result<(), Ending> {
         None
     };
     if common.json {
-        println!(
+        say!(
             "{}",
             json!({"schema": "snowskin.ls/1", "keys": keys, "cursor": next})
         );
         return Ok(());
     }
     for key in &keys {
-        println!("{key}");
+        say!("{key}");
     }
     if let Some(next) = next {
-        eprintln!("more follow; go on with --cursor {next:?}");
+        tell!("more follow; go on with --cursor {next:?}");
     }
     Ok(())
 }

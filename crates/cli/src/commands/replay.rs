@@ -83,7 +83,7 @@ pub fn run(kind: Kind, args: &ReplayArgs, common: &Common) -> Result<(), Ending>
         return Ok(());
     }
     if kind == Kind::Demo && !common.json {
-        eprintln!(
+        tell!(
             "{} requests, {} block references; {}",
             trace.len(),
             trace.iter().map(|r| r.hash_ids.len()).sum::<usize>(),
@@ -118,7 +118,7 @@ fn finish(outcome: &Outcome) -> Result<(), Ending> {
     }
     if outcome.failed_gets + outcome.failed_puts > 0 {
         for failure in &outcome.failures {
-            eprintln!("snowskin: {}", error_json(failure));
+            tell!("snowskin: {}", error_json(failure));
         }
         return Err(Ending::Runtime(format!(
             "{} gets and {} puts failed",
@@ -282,7 +282,7 @@ impl Summary {
 
 fn print(kind: Kind, args: &ReplayArgs, common: &Common, summary: &Summary) {
     if common.json {
-        println!("{}", summary.json(kind, args));
+        say!("{}", summary.json(kind, args));
         return;
     }
     let tally = &summary.tally;
@@ -294,31 +294,34 @@ fn print(kind: Kind, args: &ReplayArgs, common: &Common, summary: &Summary) {
         Some(blocks) => format!("{blocks} blocks, {policy}"),
         None => "room for all".to_owned(),
     };
-    println!("requests          {} ({room})", tally.requests);
-    println!(
+    say!("requests          {} ({room})", tally.requests);
+    say!(
         "blocks found      {} of {}  ({:.4})",
         tally.block_hits,
         tally.block_refs,
         tally.block_hit_rate()
     );
-    println!("prefix hit rate   {:.4}", tally.prefix_hit_rate());
-    println!("token hit rate    {:.4}", tally.token_hit_rate());
+    say!("prefix hit rate   {:.4}", tally.prefix_hit_rate());
+    say!("token hit rate    {:.4}", tally.token_hit_rate());
     if !args.policy_only {
-        println!(
+        say!(
             "bytes             {} read, {} written, {:.2} GB/s in all",
             show_size(summary.bytes_read),
             show_size(summary.bytes_written),
             summary.gbps()
         );
-        println!(
+        say!(
             "read of a request p50 {} us, p99 {} us",
-            summary.p50_us, summary.p99_us
+            summary.p50_us,
+            summary.p99_us
         );
-        println!(
+        say!(
             "wrong bytes       {} (failed gets {}, failed puts {})",
-            summary.wrong_bytes, summary.failed_gets, summary.failed_puts
+            summary.wrong_bytes,
+            summary.failed_gets,
+            summary.failed_puts
         );
     }
-    println!("evictions         {}", summary.evictions);
-    println!("time              {:.2} s", summary.elapsed.as_secs_f64());
+    say!("evictions         {}", summary.evictions);
+    say!("time              {:.2} s", summary.elapsed.as_secs_f64());
 }

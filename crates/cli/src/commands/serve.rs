@@ -161,7 +161,7 @@ fn node_error(error: snowskin_node::StartError) -> Ending {
     use snowskin_node::StartError as E;
     match error {
         E::Unreachable { .. } | E::NoMaster { .. } => {
-            eprintln!("snowskin: {error}");
+            tell!("snowskin: {error}");
             Ending::Printed(4)
         }
         E::Option { .. } | E::Limit(_) | E::Store(_) | E::Listen(_) => {

@@ -31,7 +31,7 @@ pub fn run(args: &StatArgs, common: &Common) -> Result<(), Ending> {
     let Some(key) = &args.key else {
         let stat = client.stat(&CallOptions::default())?;
         if common.json {
-            println!("{}", cluster_json(&stat));
+            say!("{}", cluster_json(&stat));
         } else {
             print_cluster(&stat);
         }
@@ -44,7 +44,7 @@ pub fn run(args: &StatArgs, common: &Common) -> Result<(), Ending> {
     };
     let object = object_json(key, &client.tenant().to_string(), &stat);
     if common.json {
-        println!("{object}");
+        say!("{object}");
     } else {
         print_object(key, &stat);
     }
@@ -86,7 +86,7 @@ fn cluster_json(stat: &ClusterStat) -> Value {
 }
 
 fn print_cluster(stat: &ClusterStat) {
-    println!(
+    say!(
         "term {}, {} objects, {}, {} under lease{}",
         stat.term.0,
         stat.objects,
@@ -99,7 +99,7 @@ fn print_cluster(stat: &ClusterStat) {
         }
     );
     for n in &stat.nodes {
-        println!(
+        say!(
             "node {}  {:7}  {:21}  {} of {}  {} replicas  {}",
             n.place.node,
             state_word(n.state),
@@ -148,7 +148,7 @@ fn object_json(key: &str, tenant: &str, stat: &ObjectStat) -> Value {
 }
 
 fn print_object(key: &str, stat: &ObjectStat) {
-    println!(
+    say!(
         "{key}: version {}, {}, checksum {:016x}, lease {} ms",
         stat.version,
         show_size(stat.shape.size),
@@ -156,7 +156,7 @@ fn print_object(key: &str, stat: &ObjectStat) {
         stat.lease_left.0
     );
     for r in &stat.replicas {
-        println!(
+        say!(
             "  {} {} at node {} ({}), version {}",
             r.state,
             tier_word(r.tier),

@@ -67,7 +67,7 @@ pub fn run(args: &AuditArgs, common: &Common) -> Result<(), Ending> {
         repair = Some(Repair { found, reported });
     }
     if common.json {
-        println!("{}", object(&client, &findings, repair.as_ref(), start));
+        say!("{}", object(&client, &findings, repair.as_ref(), start));
     } else {
         print(&client, &findings, repair.as_ref(), start);
     }
@@ -176,12 +176,14 @@ impl Findings {
 fn print(client: &Client, f: &Findings, repair: Option<&Repair>, start: Instant) {
     let balance = &f.balance;
     if let Some(r) = repair {
-        println!(
+        say!(
             "found {} ghosts and {} damaged replicas; asked the owners of {}; then:",
-            r.found.0, r.found.1, r.reported
+            r.found.0,
+            r.found.1,
+            r.reported
         );
     }
-    println!(
+    say!(
         "tenant {}: read {} replicas of {} objects at {} nodes, {:.1} s in all",
         client.tenant(),
         f.look.replicas,
@@ -189,7 +191,7 @@ fn print(client: &Client, f: &Findings, repair: Option<&Repair>, start: Instant)
         balance.nodes,
         start.elapsed().as_secs_f64()
     );
-    let row = |name: &str, value: u64, what: &str| println!("  {name:<14} {value:>8}  {what}");
+    let row = |name: &str, value: u64, what: &str| say!("  {name:<14} {value:>8}  {what}");
     row("ghosts", f.ghosts(), "named by the directory, not held");
     row("checksum bad", f.checksum_bad(), "held with wrong bytes");
     row(
@@ -200,14 +202,14 @@ fn print(client: &Client, f: &Findings, repair: Option<&Repair>, start: Instant)
     row("leaked pins", balance.leaked_pins, "reads that never ended");
     row("orphan files", 0, "there is no disk tier yet");
     row("orphan records", 0, "there is no disk tier yet");
-    println!(
+    say!(
         "  bytes: directory {}, nodes {}, disks 0",
         show_size(balance.directory_bytes),
         show_size(balance.node_bytes)
     );
     for faulty in f.look.faulty.iter().take(LISTED_MAX) {
         let replica = &faulty.replica;
-        println!(
+        say!(
             "  {}: {} version {} at node {} ({})",
             fault_word(faulty.fault),
             replica.key,
@@ -218,27 +220,28 @@ fn print(client: &Client, f: &Findings, repair: Option<&Repair>, start: Instant)
     }
     let more = f.look.faulty.len().saturating_sub(LISTED_MAX);
     if more > 0 {
-        println!("  and {more} more");
+        say!("  and {more} more");
     }
     if f.unlisted() > 0 {
-        println!(
+        say!(
             "  {} objects of other tenants were counted, not read; audit them with --tenant",
             f.unlisted()
         );
     }
     if balance.silent_nodes > 0 {
-        println!(
+        say!(
             "  {} nodes do not answer; what they hold is not compared",
             balance.silent_nodes
         );
     }
     if f.look.unreachable > 0 {
-        println!(
+        say!(
             "  {} replicas could not be read: {}",
-            f.look.unreachable, f.look.why
+            f.look.unreachable,
+            f.look.why
         );
     }
-    println!(
+    say!(
         "{}",
         if !f.is_clean() {
             "there are differences"
