@@ -1,5 +1,6 @@
 //! A master and nodes as processes.
 
+use crate::load;
 use crate::process::Process;
 use serde_json::Value;
 use std::net::SocketAddr;
@@ -154,5 +155,12 @@ impl Cluster {
     /// The master's address.
     pub fn address(&self) -> String {
         self.master.address()
+    }
+
+    /// Fails when a thread goes on working although nobody uses the pool.
+    #[track_caller]
+    pub fn assert_rests(&self) {
+        let nodes = self.nodes.iter().map(|node| &node.process);
+        load::assert_rests(std::iter::once(&self.master.process).chain(nodes));
     }
 }

@@ -13,6 +13,7 @@ pub mod calls;
 pub mod client;
 pub mod cluster;
 pub mod http;
+pub mod load;
 pub mod process;
 pub mod proxy;
 pub mod values;

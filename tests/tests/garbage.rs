@@ -17,7 +17,7 @@ use snowskin_tests::wait;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const MIB: u64 = 1 << 20;
 /// A peer may make a process use this much more memory, all attacks of a case together.
@@ -177,6 +177,7 @@ fn unharmed(cluster: &mut Cluster, before: &[(u64, usize)], attack: impl FnOnce(
             .iter()
             .all(|n| n.state == snowskin_types::call::NodeState::Alive)
     );
+    cluster.assert_rests();
 }
 
 /// A small segment, populated, so that memory of objects does not look like growth.
@@ -323,6 +324,35 @@ fn half_open_and_idle_connections_cost_little_and_strangers_are_sent_away() {
     let moved = http::metrics(web)["snowskin_hello_refused_total"] - counted;
     assert!(moved >= 490.0, "{moved}");
     assert_eq!(http::get(web, "/livez").unwrap().0, 200);
+}
+
+#[test]
+fn a_flood_of_strangers_is_counted_and_told_in_a_line_a_second() {
+    let (mut cluster, before) = cluster();
+    let (web, ports) = (
+        cluster.master.http,
+        [cluster.master.rpc, cluster.nodes[0].data],
+    );
+    let counted = http::metrics(web)["snowskin_garbage_total"];
+    let start = Instant::now();
+    unharmed(&mut cluster, &before, |_| {
+        for port in ports {
+            for _ in 0..500 {
+                let mut stream = dial(port);
+                send(&mut stream, &[0xff; 64]);
+                assert!(ends(&mut stream));
+            }
+        }
+    });
+    let moved = http::metrics(web)["snowskin_garbage_total"] - counted;
+    assert!(moved >= 500.0, "{moved}");
+    for process in [&cluster.master.process, &cluster.nodes[0].process] {
+        let log = process.stderr();
+        let told = log.lines().filter(|line| line.contains("WARN")).count();
+        assert!(told >= 1, "{log}");
+        assert!(told as u64 <= start.elapsed().as_secs() + 1, "{log}");
+        assert!(log.lines().count() < told + 10, "{log}");
+    }
 }
 
 #[test]

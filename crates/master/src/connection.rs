@@ -188,13 +188,14 @@ impl Connection {
     fn garbage(&self, error: &FrameError) -> End {
         Tally::one(&self.hub.tally.garbage);
         let failure = Failure::new(Code::InvalidParams, Stage::Session, error.to_string());
+        tell_of(&self.stream, &self.hub, &failure);
         self.outbox.send(0, &Closing(failure));
         End::Refused
     }
 
     fn refuse(&self, failure: Failure) {
         Tally::one(&self.hub.tally.hello_refused);
-        tracing::info!(%failure, "a connection is refused");
+        tell_of(&self.stream, &self.hub, &failure);
         self.outbox.send(0, &Closing(failure));
     }
 
@@ -259,6 +260,7 @@ impl Reader<'_> {
             self.outbox.flush(self.stream)?;
             if let Some(failure) = refused {
                 Tally::one(&self.hub.tally.garbage);
+                tell_of(self.stream, self.hub, &failure);
                 self.outbox.send(0, &Closing(failure));
                 return Ok(End::Refused);
             }
@@ -366,6 +368,15 @@ impl Reader<'_> {
             }
             Err(error) => Some(error.failure(Stage::Session)),
         }
+    }
+}
+
+/// Strangers come as often as they like; the log must not grow with them.
+fn tell_of(stream: &TcpStream, hub: &Hub, failure: &Failure) {
+    let peer = stream.peer_addr().ok();
+    tracing::debug!(?peer, %failure, "a connection is refused");
+    if let Some(count) = hub.strangers.another() {
+        tracing::warn!(count, last = ?peer, %failure, "connections to the control port were refused");
     }
 }
 

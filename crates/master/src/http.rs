@@ -4,10 +4,11 @@
 
 use crate::hub::Hub;
 use crate::metrics::{Scrape, Tally};
+use crate::seats::{Seats, Visitor};
 use crate::web::{self, Answer, Plain, Values};
 use axum::Router;
-use axum::body::{Body, Bytes};
-use axum::extract::{RawQuery, Request as HttpRequest, State};
+use axum::body::{Body, Bytes, HttpBody};
+use axum::extract::{ConnectInfo, RawQuery, Request as HttpRequest, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Json, Response};
@@ -43,9 +44,10 @@ pub(crate) async fn serve(listener: TcpListener, hub: Arc<Hub>, stop: Cancel) {
             return;
         }
     };
-    let listener = web::Bounded::new(listener, hub.clone());
+    let listener = Seats::new(listener, hub.clone());
     let asked = stop.clone();
-    let server = axum::serve(listener, routes(hub))
+    let routes = routes(hub).into_make_service_with_connect_info::<Visitor>();
+    let server = axum::serve(listener, routes)
         .with_graceful_shutdown(async move { asked.cancelled().await });
     let late = async {
         stop.cancelled().await;
@@ -77,9 +79,20 @@ fn routes(hub: Arc<Hub>) -> Router {
         .with_state(hub)
 }
 
-async fn count(State(hub): State<Arc<Hub>>, request: HttpRequest, next: Next) -> Response {
+async fn count(
+    State(hub): State<Arc<Hub>>,
+    ConnectInfo(visitor): ConnectInfo<Visitor>,
+    request: HttpRequest,
+    next: Next,
+) -> Response {
     Tally::one(&hub.tally.http);
-    next.run(request).await
+    visitor.asks();
+    let response = next.run(request).await;
+    // A listing is answered only when its last page has been taken.
+    if response.body().size_hint().exact().is_some() {
+        visitor.is_answered();
+    }
+    response
 }
 
 async fn metrics(State(hub): State<Arc<Hub>>) -> Response {

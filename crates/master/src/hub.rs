@@ -17,6 +17,7 @@ use snowskin_directory::effect::Effect;
 use snowskin_directory::event::{Event, LinkId, PersistId, RequestId};
 use snowskin_directory::gauges::Gauges;
 use snowskin_runtime::clock::{Clock, SystemClock};
+use snowskin_runtime::telemetry::Seldom;
 use snowskin_types::call::{PutMode, Reply, Request};
 use snowskin_types::error::Stage;
 use snowskin_types::link::{FromNode, ToNode};
@@ -81,6 +82,8 @@ pub(crate) struct Hub {
     next_link: AtomicU64,
     /// Counters of sockets and threads.
     pub(crate) tally: Tally,
+    /// Tells of connections that were refused.
+    pub(crate) strangers: Seldom,
     /// Permits to receive a large frame.
     pub(crate) large_frames: Semaphore,
     /// The cluster.
@@ -117,6 +120,7 @@ impl Hub {
             next_request: AtomicU64::new(1),
             next_link: AtomicU64::new(1),
             tally: Tally::default(),
+            strangers: Seldom::default(),
             large_frames: Semaphore::new(LARGE_FRAMES_MAX),
             cluster,
             term,

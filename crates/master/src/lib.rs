@@ -17,6 +17,7 @@ mod ledger;
 mod links;
 mod metrics;
 mod outbox;
+mod seats;
 mod server;
 mod start;
 mod state;

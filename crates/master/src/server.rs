@@ -5,6 +5,7 @@ use crate::hub::Hub;
 use crate::metrics::Tally;
 use snowskin_proto::hello::Greeting;
 use snowskin_runtime::spawn::TaskSet;
+use snowskin_runtime::telemetry::Seldom;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -28,12 +29,15 @@ pub(crate) async fn accept(
     greeting: Arc<Greeting>,
     tasks: TaskSet,
 ) {
+    let failures = Seldom::default();
     loop {
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
             Err(error) => {
                 Tally::one(&hub.tally.crowded);
-                tracing::warn!(%error, "cannot accept a connection");
+                if let Some(count) = failures.another() {
+                    tracing::warn!(count, %error, "cannot accept connections");
+                }
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             }

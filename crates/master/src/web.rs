@@ -1,31 +1,11 @@
-//! What every HTTP route needs: values of a query, errors as JSON, bounded connections.
+//! What every HTTP route needs: values of a query, errors as JSON.
 
-use crate::hub::Hub;
-use crate::metrics::Tally;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Json, Response};
-use axum::serve::Listener;
 use serde_json::json;
 use snowskin_types::error::Stage;
 use snowskin_types::key::{KeyError, escape};
 use snowskin_types::{Code, Failure};
-use std::io;
-use std::net::SocketAddr;
-use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll};
-use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{Instant, Sleep};
-
-/// HTTP connections open at once.
-const CONNECTIONS_MAX: usize = 256;
-/// A connection without progress for this long is closed.
-const IDLE_MAX: Duration = Duration::from_secs(30);
-/// After the system refused a connection, the next is tried after this time.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Result of a route.
 pub(crate) type Answer<T> = Result<T, Error>;
@@ -202,118 +182,6 @@ pub(crate) fn escape_key(key: &[u8]) -> String {
 pub(crate) fn escape_line(key: &[u8], out: &mut String) {
     out.push_str(&escape_key(key));
     out.push('\n');
-}
-
-/// A listener that keeps a bounded number of connections, each closed when it makes no progress.
-pub(crate) struct Bounded {
-    listener: TcpListener,
-    slots: Arc<Semaphore>,
-    hub: Arc<Hub>,
-}
-
-impl Bounded {
-    /// Over an open port.
-    pub(crate) fn new(listener: TcpListener, hub: Arc<Hub>) -> Self {
-        Bounded {
-            listener,
-            slots: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
-            hub,
-        }
-    }
-}
-
-impl Listener for Bounded {
-    type Io = Guarded;
-    type Addr = SocketAddr;
-
-    async fn accept(&mut self) -> (Guarded, SocketAddr) {
-        loop {
-            match self.listener.accept().await {
-                Ok((stream, address)) => match self.slots.clone().try_acquire_owned() {
-                    Ok(slot) => {
-                        // Figures come late without it, not wrong.
-                        stream.set_nodelay(true).ok();
-                        let idle = Box::pin(tokio::time::sleep(IDLE_MAX));
-                        return (
-                            Guarded {
-                                stream,
-                                idle,
-                                _slot: slot,
-                            },
-                            address,
-                        );
-                    }
-                    Err(_) => Tally::one(&self.hub.tally.http_crowded),
-                },
-                Err(error) => {
-                    Tally::one(&self.hub.tally.http_crowded);
-                    tracing::warn!(%error, "cannot accept an HTTP connection");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                }
-            }
-        }
-    }
-
-    fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
-    }
-}
-
-/// A connection that ends when nothing moves on it.
-pub(crate) struct Guarded {
-    stream: TcpStream,
-    idle: Pin<Box<Sleep>>,
-    _slot: OwnedSemaphorePermit,
-}
-
-impl Guarded {
-    fn watch<T>(
-        &mut self,
-        context: &mut Context<'_>,
-        step: Poll<io::Result<T>>,
-    ) -> Poll<io::Result<T>> {
-        match step {
-            Poll::Ready(result) => {
-                self.idle.as_mut().reset(Instant::now() + IDLE_MAX);
-                Poll::Ready(result)
-            }
-            Poll::Pending => {
-                let idle = self.idle.as_mut();
-                std::task::ready!(idle.poll(context));
-                Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
-            }
-        }
-    }
-}
-
-impl AsyncRead for Guarded {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let step = Pin::new(&mut self.stream).poll_read(context, buffer);
-        self.watch(context, step)
-    }
-}
-
-impl AsyncWrite for Guarded {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        let step = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.watch(context, step)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
-    }
 }
 
 #[cfg(test)]

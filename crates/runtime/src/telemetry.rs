@@ -1,5 +1,8 @@
 //! Logs: structured events on stderr, as text or as JSON lines.
 
+use crate::clock::{Clock, SystemClock};
+use parking_lot::Mutex;
+use snowskin_types::time::{Millis, Now};
 use std::io;
 use std::str::FromStr;
 use tracing_subscriber::EnvFilter;
@@ -80,9 +83,52 @@ pub fn start(filter_text: Option<&str>, format: Format) -> Result<(), TelemetryE
     started.map_err(|_| TelemetryError::Twice)
 }
 
+/// Shortest time between two lines of one [`Seldom`].
+pub const SELDOM: Millis = Millis(1_000);
+
+/// Thins out lines that others can bring about as often as they like: the first of a burst is told
+/// at once, what follows within [`SELDOM`] is counted and told with the next one after it.
+#[derive(Debug, Default)]
+pub struct Seldom(Mutex<Untold>);
+
+#[derive(Debug, Default)]
+struct Untold {
+    count: u64,
+    next: Now,
+}
+
+impl Seldom {
+    /// One more. The number since the last line, when it is time for another.
+    pub fn another(&self) -> Option<u64> {
+        self.another_at(SystemClock.now())
+    }
+
+    fn another_at(&self, now: Now) -> Option<u64> {
+        let mut untold = self.0.lock();
+        untold.count += 1;
+        if now < untold.next {
+            return None;
+        }
+        untold.next = now + SELDOM;
+        Some(std::mem::take(&mut untold.count))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_burst_is_told_once_a_second_with_its_number() {
+        let seldom = Seldom::default();
+        assert_eq!(seldom.another_at(Now(5_000)), Some(1));
+        for millis in 5_001..5_999 {
+            assert_eq!(seldom.another_at(Now(millis)), None);
+        }
+        assert_eq!(seldom.another_at(Now(6_000)), Some(999));
+        assert_eq!(seldom.another_at(Now(6_001)), None);
+        assert_eq!(seldom.another_at(Now(60_000)), Some(2));
+    }
 
     #[test]
     fn unknown_formats_and_filters_are_named_in_the_error() {

@@ -9,6 +9,7 @@ mod control;
 mod embedded;
 mod lifecycle;
 mod peer;
+mod strangers;
 
 use snowskin_master::{Config, Master, Running};
 use std::path::Path;

@@ -14,6 +14,7 @@ use parking_lot::RwLock;
 use snowskin_proto::hello::Greeting;
 use snowskin_runtime::net;
 use snowskin_runtime::spawn::{TaskSet, TasksError};
+use snowskin_runtime::telemetry::Seldom;
 use snowskin_types::limits::{
     HELLO_TIMEOUT, NODE_CONNECTIONS_MAX, PIN_DEADLINE, PROGRESS_TIMEOUT,
     REQUESTS_PER_CONNECTION_MAX,
@@ -69,6 +70,8 @@ pub(crate) struct Shared<E> {
     options: ServerOptions,
     greeting: RwLock<Greeting>,
     counters: Arc<Counters>,
+    /// Tells of connections that ended by the peer's fault.
+    strangers: Seldom,
 }
 
 /// A running data server. Dropping it stops it at once; [`Server::shutdown`] waits.
@@ -101,6 +104,7 @@ impl<E: Endpoint> Server<E> {
             options,
             greeting: RwLock::new(greeting),
             counters: Arc::default(),
+            strangers: Seldom::default(),
         });
         let listener = {
             let _inside = runtime.enter();
@@ -172,6 +176,7 @@ async fn accept<E: Endpoint>(
     runtime: Handle,
 ) {
     let cancel = tasks.cancel_token().clone();
+    let failures = Seldom::default();
     while let Some(accepted) = cancel.run(listener.accept()).await {
         match accepted {
             Ok((stream, peer)) => {
@@ -187,7 +192,9 @@ async fn accept<E: Endpoint>(
                 }
             }
             Err(error) => {
-                tracing::warn!(%error, "cannot accept a data connection");
+                if let Some(count) = failures.another() {
+                    tracing::warn!(count, %error, "cannot accept data connections");
+                }
                 cancel.run(tokio::time::sleep(ACCEPT_PAUSE)).await;
             }
         }
@@ -258,7 +265,13 @@ async fn connection<E: Endpoint>(
             tracing::debug!(%peer, %error, "data connection ended");
         }
         ConnectionError::Memory(_) => tracing::error!(%peer, %error, "data connection ended"),
-        _ => tracing::info!(%peer, %error, "data connection ended"),
+        // Strangers come as often as they like; the log must not grow with them.
+        _ => {
+            tracing::debug!(%peer, %error, "data connection ended");
+            if let Some(count) = shared.strangers.another() {
+                tracing::warn!(count, last = %peer, %error, "data connections were closed");
+            }
+        }
     }
 }
 
