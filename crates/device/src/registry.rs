@@ -425,3 +425,8 @@ fn check_run(run: Run) -> Result<(), DeviceError> {
         None => Err(DeviceError::Wraps { address, len }),
     }
 }
+
+#[cfg(test)]
+#[path = "registry_test.rs"]
+#[expect(unsafe_code, reason = "memory that is taken away again")]
+mod registry_test;

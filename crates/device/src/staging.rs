@@ -174,3 +174,59 @@ fn class_of(len: usize, max: u64) -> usize {
     let class = len.next_multiple_of(step);
     if class as u64 > max { len } else { class }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_waste_at_most_a_quarter_and_never_pass_the_bound() {
+        let max = 1 << 30;
+        for len in [
+            1,
+            63,
+            4096,
+            65_535,
+            65_536,
+            65_537,
+            100_000,
+            1 << 20,
+            (1 << 20) + 1,
+            1 << 30,
+        ] {
+            let class = class_of(len, max);
+            assert!(class >= len && class as u64 <= max, "{len} {class}");
+            assert!(class - len <= len / 4, "{len} {class}");
+        }
+        assert_eq!(class_of(1 << 20, 1 << 20), 1 << 20);
+        assert_eq!(class_of((1 << 20) + 1, (1 << 20) + 5), (1 << 20) + 1);
+    }
+
+    #[test]
+    fn large_buffers_are_used_again_and_small_ones_are_not_kept() {
+        let staging = Arc::new(Staging::new(1 << 20, Duration::ZERO));
+        let place = |lease: &mut Lease| lease.bytes().as_ptr().expose_provenance();
+        let mut first = staging.lease(100_000, Wait::Never).unwrap();
+        let address = place(&mut first);
+        drop(first);
+        let mut again = staging.lease(99_000, Wait::Never).unwrap();
+        assert_eq!(place(&mut again), address);
+        drop(again);
+        drop(staging.lease(100, Wait::Never).unwrap());
+        assert_eq!(
+            staging.state.lock().idle_bytes,
+            class_of(100_000, 1 << 20) as u64
+        );
+        // What lies idle makes room for what is wanted.
+        let all = staging.lease(1 << 20, Wait::Never).unwrap();
+        assert_eq!(
+            (staging.used(), staging.state.lock().idle_bytes),
+            (1 << 20, 0)
+        );
+        drop(all);
+        assert_eq!(
+            (staging.used(), staging.state.lock().idle_bytes),
+            (0, 1 << 20)
+        );
+    }
+}
