@@ -26,7 +26,12 @@ impl Client {
             .unwrap_or_else(|| context.tenant.clone());
         let bytes = items.iter().map(|(_, source)| source.len()).sum();
         let deadline = context.later(options.timeout, bytes);
+        let mut groups = options.groups.iter();
         let (good, results) = split(items, |(key, source)| {
+            let mut attributes = options.attributes.clone();
+            if let Some(group) = groups.next() {
+                attributes.group.clone_from(group);
+            }
             let key = key_of(key.as_ref())?;
             let sums = source.sums().map_err(|failure| failure.with_key(&key))?;
             let item = PutItem {
@@ -34,7 +39,7 @@ impl Client {
                 sums,
                 mode: options.mode,
                 replicas: options.replicas,
-                attributes: options.attributes.clone(),
+                attributes,
                 preferred: options.preferred.clone(),
                 key,
             };

@@ -104,7 +104,7 @@ pub trait Room: Send {
     /// used any more then.
     ///
     /// # Errors
-    /// When there is no room; the failure becomes the result of the item.
+    /// When there is no room. A failure whose code is never retried becomes the result of the item.
     fn room(&mut self, len: usize) -> Result<&mut [u8], Failure>;
 }
 

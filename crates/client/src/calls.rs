@@ -9,10 +9,10 @@ use crate::plan::about;
 use crate::plan::split::runs;
 use crate::port::{Answer, unexpected};
 use snowskin_types::call::{
-    ClusterStat, Existing, Fault, Filter, Keys, ObjectStat, Reply, Request,
+    ClusterStat, Existing, Fault, Filter, Keys, Located, ObjectStat, Replica, Reply, Request,
 };
 use snowskin_types::limits::LIST_PAGE_MAX;
-use snowskin_types::object::Place;
+use snowskin_types::object::{Place, Shape, Tier};
 use snowskin_types::{Code, Failure, Key, Millis, Now, Stage, Tenant, Version};
 
 /// What an existence check found.
@@ -28,6 +28,19 @@ pub enum Presence {
     },
     /// Not readable.
     Absent,
+}
+
+/// Where an object is, and for how long it is protected from the sending of the question.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    /// The current version.
+    pub version: Version,
+    /// Its size and checksum.
+    pub shape: Shape,
+    /// Time it is protected; zero when no lease was granted.
+    pub lease: Millis,
+    /// Its replicas, best first.
+    pub replicas: Vec<(Place, Tier)>,
 }
 
 /// How many objects a sweeping remove met.
@@ -46,6 +59,35 @@ pub struct Page {
     pub keys: Keys,
     /// There are keys after these.
     pub more: bool,
+}
+
+fn found(places: &[Place], item: Located) -> Result<Found, Failure> {
+    let fail = |code, text| Err(Failure::new(code, Stage::Locate, text));
+    let Located::Found {
+        version,
+        shape,
+        lease,
+        replicas,
+    } = item
+    else {
+        return match item {
+            Located::Failed(failure) => Err(failure),
+            _ => fail(Code::ObjectNotFound, "there is no such object"),
+        };
+    };
+    let place = |r: &Replica| Some((places.get(usize::from(r.place))?.clone(), r.tier));
+    match replicas.iter().map(place).collect() {
+        Some(replicas) => Ok(Found {
+            version,
+            shape,
+            lease,
+            replicas,
+        }),
+        None => fail(
+            Code::Internal,
+            "malformed answer: a place that it does not name",
+        ),
+    }
 }
 
 impl Client {
@@ -145,6 +187,29 @@ impl Client {
                     Existing::Failed(failure) => Err(failure),
                 })
                 .collect()),
+            other => Err(unexpected(&other, Stage::Locate)),
+        };
+        self.keyed(keys, &options.call, Stage::Locate, make, read)
+    }
+
+    /// Where objects are, without reading them: a lease is asked for as by a get.
+    ///
+    /// `OBJECT_NOT_FOUND` for those that are not there.
+    pub fn find_batch<K: AsRef<[u8]>>(
+        &self,
+        keys: &[K],
+        options: &ExistsOptions,
+    ) -> Vec<Result<Found, Failure>> {
+        let tenant = self.tenant_of(&options.call);
+        let make = |keys| Request::Locate {
+            tenant: tenant.clone(),
+            keys,
+            lease: options.lease,
+        };
+        let read = |answer: Answer| match answer.reply {
+            Reply::Located { places, items } => {
+                Ok(items.into_iter().map(|item| found(&places, item)).collect())
+            }
             other => Err(unexpected(&other, Stage::Locate)),
         };
         self.keyed(keys, &options.call, Stage::Locate, make, read)

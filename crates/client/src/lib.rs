@@ -24,7 +24,7 @@ mod run;
 mod shape;
 
 pub use buffer::{RegionShare, Room, Source, Target};
-pub use calls::{Page, Presence, Swept};
+pub use calls::{Found, Page, Presence, Swept};
 pub use client::{Client, GetItem};
 pub use config::{Config, LOCATIONS_DEFAULT, LOCATIONS_MAX, TIMEOUT_MAX};
 pub use counters::{Counters, Counts};
@@ -38,10 +38,13 @@ pub use plan::put::Stored;
 pub use port::{Answer, MasterPort};
 pub use snowskin_master::Config as MasterConfig;
 pub use snowskin_node::{Config as NodeConfig, Master as NodeMaster, Metrics as NodeMetrics};
+pub use snowskin_proto::hello::Token;
 
 #[cfg(test)]
 mod client_test;
 #[cfg(test)]
 mod fake;
+#[cfg(test)]
+mod memory_test;
 #[cfg(test)]
 mod shape_test;

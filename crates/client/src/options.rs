@@ -3,6 +3,7 @@
 use snowskin_types::call::PutMode;
 use snowskin_types::object::Attributes;
 use snowskin_types::{Millis, NodeId, Tenant};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Options of metadata calls.
@@ -59,6 +60,8 @@ pub struct PutOptions {
     pub replicas: u32,
     /// Kept with the object.
     pub attributes: Attributes,
+    /// Groups by item, over the one of the attributes; items past the end are in that one.
+    pub groups: Vec<Option<Arc<str>>>,
     /// Wished nodes, in order.
     pub preferred: Vec<NodeId>,
 }
@@ -71,6 +74,7 @@ impl Default for PutOptions {
             mode: PutMode::default(),
             replicas: 1,
             attributes: Attributes::default(),
+            groups: Vec::new(),
             preferred: Vec::new(),
         }
     }

@@ -299,8 +299,7 @@ impl Get {
             Err(failure) => {
                 for target in targets {
                     self.end_waiting(target, out, |item| {
-                        let key = &item.want.key;
-                        about(item.worst().unwrap_or_else(|| failure.clone()), key)
+                        about(item.unlocated(&failure), &item.want.key)
                     });
                 }
                 return;
@@ -324,9 +323,9 @@ impl Get {
                     out.push(Step::Forget { key });
                     self.end_waiting(target, out, Item::missed);
                 }
-                Some(Located::Failed(failure)) => self.end_waiting(target, out, |item| {
-                    about(item.worst().unwrap_or_else(|| failure.clone()), &key)
-                }),
+                Some(Located::Failed(failure)) => {
+                    self.end_waiting(target, out, |item| about(item.unlocated(&failure), &key))
+                }
                 None => self.end_waiting(target, out, |_| {
                     malformed(&key, Stage::Locate, "fewer results than keys")
                 }),
@@ -652,6 +651,13 @@ impl Item {
         [&self.bad, &self.unreached, &self.gone]
             .into_iter()
             .find_map(Clone::clone)
+    }
+
+    /// The directory did not say where the object is. That one holding is gone tells nothing of the
+    /// others, so it does not stand for the answer that failed to come.
+    fn unlocated(&self, failure: &Failure) -> Failure {
+        let seen = self.bad.as_ref().or(self.unreached.as_ref());
+        seen.unwrap_or(failure).clone()
     }
 
     /// The directory says that there is no such object.

@@ -412,6 +412,28 @@ fn a_failed_look_up_ends_the_items_that_waited_for_it() {
 }
 
 #[test]
+fn a_failed_look_up_after_a_gone_replica_is_the_answer() {
+    for (read, told) in [
+        (Code::ReplicaGone, Code::RpcTimeout),
+        (Code::TransferFail, Code::TransferFail),
+        (Code::ChecksumMismatch, Code::ChecksumMismatch),
+    ] {
+        let mut get = plan(vec![whole("a")]);
+        let (ticket, _) = started(&mut get, &[0]);
+        let call = call_of(&end(&mut get, 2, ticket, fail(read)));
+        let late = Failure::new(Code::RpcTimeout, Stage::Locate, "no answer in time");
+        let event = Event::Located {
+            call,
+            sent: Now(2),
+            reply: Err(late),
+        };
+        let steps = step(&mut get, 5_002, event);
+        assert_eq!(outcome_of(&steps, 0), Some(Err(told)), "{read:?}");
+        assert!(get.is_done());
+    }
+}
+
+#[test]
 fn failures_that_end_together_share_one_look_up() {
     let wants = (0..50).map(|i| whole(&format!("k{i}"))).collect();
     let mut get = plan(wants);
