@@ -3,7 +3,7 @@
 use crate::effect::Counter;
 use crate::testkit::*;
 use snowskin_types::call::*;
-use snowskin_types::error::Code;
+use snowskin_types::error::{Code, Stage};
 use snowskin_types::link::{ItemResult, ToNode};
 use snowskin_types::time::Millis;
 
@@ -209,6 +209,14 @@ fn a_plain_remove_is_refused_under_a_lease_and_a_forced_one_is_not() {
     w.found("k");
     let id = w.ask(World::remove_request(&["k", "none"], false));
     assert_eq!(w.removed(id), Some(vec![-706, -704]));
+    let Some(Reply::Removed(refused)) = w.answer(id) else {
+        panic!("no answer");
+    };
+    let stages = refused.into_iter().map(|r| r.map_err(|f| f.stage));
+    assert!(
+        stages.eq([Err(Stage::Locate); 2]),
+        "nothing was touched, published or retracted"
+    );
     let id = w.ask(World::remove_request(&["k"], true));
     w.tell(links[0], vec![absent("k", v)]);
     assert_eq!(w.removed(id), Some(vec![0]));

@@ -97,7 +97,12 @@ impl Directory {
         force: bool,
     ) -> Removing {
         let failed = |code, message: &str| {
-            let failure = Failure::new(code, Stage::Publish, message);
+            // What is not there, or is protected, was looked up and not touched.
+            let stage = match code {
+                Code::ObjectNotFound | Code::ObjectHasLease => Stage::Locate,
+                _ => Stage::Publish,
+            };
+            let failure = Failure::new(code, stage, message);
             Removing::Done(Err(match Key::new(key) {
                 Ok(key) => failure.with_key(&key),
                 Err(_) => failure,
@@ -177,7 +182,7 @@ impl Directory {
     }
 
     pub(crate) fn absent_failure(&self, ix: Ix) -> Failure {
-        let failure = Failure::new(Code::ObjectNotFound, Stage::Publish, "no such object");
+        let failure = Failure::new(Code::ObjectNotFound, Stage::Locate, "no such object");
         match self.table.name(ix) {
             Some(name) => failure.with_key(&name.key),
             None => failure,

@@ -109,9 +109,9 @@ pub enum Stage {
     Reserve,
     /// Moving bytes to a node.
     Write,
-    /// Making the replica visible.
+    /// Making the replica visible, or taking it back.
     Publish,
-    /// Asking the master for replicas.
+    /// Asking the master for replicas, also those that a remove is about.
     Locate,
     /// Moving bytes from a node.
     Read,
