@@ -2,7 +2,7 @@
 
 use crate::args::{Common, ExistsArgs, GetArgs, LsArgs, PutArgs, RmArgs};
 use crate::commands::connect::client;
-use crate::exit::{Ending, error_json};
+use crate::exit::{Ending, code_of, error_json};
 use crate::say::gone_is_done;
 use serde_json::{Value, json};
 use snowskin_client::{
@@ -10,6 +10,7 @@ use snowskin_client::{
     RemoveOptions, Stored,
 };
 use snowskin_types::call::{Filter, PutMode};
+use snowskin_types::error::Code;
 use snowskin_types::key::escape;
 use snowskin_types::object::Attributes;
 use std::io::{Read, Write};
@@ -152,7 +153,7 @@ pub fn exists(args: &ExistsArgs, common: &Common) -> Result<(), Ending> {
     }
     match failed {
         Some(failure) if !common.json => Err(failure.into()),
-        Some(failure) => Err(Ending::Printed(crate::exit::code_of(failure.code))),
+        Some(failure) => Err(Ending::Printed(code_of(failure.code))),
         None if missing => Err(Ending::Missing),
         None => Ok(()),
     }
@@ -187,7 +188,11 @@ pub fn rm(args: &RmArgs, common: &Common) -> Result<(), Ending> {
                 swept.removed, swept.leased
             )
         });
-        return Ok(());
+        // What a lease kept was asked for as well: the request was refused in part.
+        return match swept.leased {
+            0 => Ok(()),
+            _ => Err(Ending::Printed(code_of(Code::ObjectHasLease))),
+        };
     }
     let options = RemoveOptions {
         call: CallOptions::default(),
@@ -216,7 +221,7 @@ pub fn rm(args: &RmArgs, common: &Common) -> Result<(), Ending> {
         say!("{}", json!({"schema": "snowskin.rm/1", "keys": rows}));
     }
     match first {
-        Some(failure) if common.json => Err(Ending::Printed(crate::exit::code_of(failure.code))),
+        Some(failure) if common.json => Err(Ending::Printed(code_of(failure.code))),
         Some(failure) => Err(failure.into()),
         None => Ok(()),
     }
