@@ -13,7 +13,7 @@ use snowskin_tests::client::{connect, connect_hasty, connect_to};
 use snowskin_tests::cluster::{Cluster, Master, Node, SHORT};
 use snowskin_tests::proxy::Proxy;
 use snowskin_tests::values::{Guarded, value};
-use snowskin_tests::wait;
+use snowskin_tests::{load, wait};
 use snowskin_types::call::NodeState;
 use snowskin_types::{Code, Failure};
 use std::time::{Duration, Instant};
@@ -94,6 +94,7 @@ fn the_death_of_the_only_owner_ends_a_read_under_way() {
     wait::until("the key is not offered", seconds(6), || {
         !client.exists("k", &exists()).unwrap()
     });
+    load::assert_rests([&master.process]);
 }
 
 /// T15, two copies.
@@ -129,6 +130,8 @@ fn the_death_of_one_of_two_owners_does_not_end_a_read_under_way() {
     }
     assert!(writer.get("k", &fresh()).unwrap() == bytes);
     writer.put("one", b"bytes", &put()).unwrap();
+    let nodes = pairs.iter().map(|(node, _)| &node.process);
+    load::assert_rests(nodes.chain([&master.process]));
 }
 
 /// T19.
@@ -198,6 +201,7 @@ fn a_node_frozen_beyond_the_limit_returns_with_what_it_holds() {
     }
     client.put("at-last", b"bytes", &put_on(&[frozen])).unwrap();
     assert_eq!(client.get("at-last", &get()).unwrap(), b"bytes");
+    cluster.assert_rests();
 }
 
 #[track_caller]
@@ -285,6 +289,7 @@ fn deadlines_are_kept(silence: Silence) {
     wait::until("no put is unfinished", seconds(40), || {
         client.stat(&Default::default()).unwrap().unfinished == 0
     });
+    load::assert_rests([&master.process, &node.process]);
 }
 
 #[test]
@@ -324,6 +329,7 @@ fn a_silent_replica_is_left_for_the_next() {
         proxy.heal();
         wait::pass(Duration::from_millis(100));
     }
+    load::assert_rests([&master.process, &first.process, &second.process]);
 }
 
 /// After an answer nothing touches the caller's buffer.
@@ -386,6 +392,7 @@ fn a_buffer_is_left_alone_after_a_time_out() {
             got.is_ok()
         });
         assert!(room.check() == bytes);
+        load::assert_rests([&master.process, &node.process]);
     }
 }
 
@@ -449,4 +456,5 @@ fn reads_under_a_lease_go_on_while_the_master_is_away() {
         read(&client, name).unwrap();
     }
     assert!(back.elapsed() < seconds(5), "{:?}", back.elapsed());
+    cluster.assert_rests();
 }

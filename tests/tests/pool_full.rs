@@ -111,6 +111,7 @@ fn a_pool_that_is_overwritten_eight_times_takes_every_put() {
     });
     let master = format!("--master={}", cluster.address());
     assert_eq!(run(&["audit", "--json", &master]).status.code(), Some(0));
+    cluster.assert_rests();
 }
 
 /// What the keeper of leases holds, and how it learns of more.
@@ -270,4 +271,5 @@ fn a_pool_that_is_leased_whole_refuses_puts_and_loses_nothing() {
     });
     let master = format!("--master={}", cluster.address());
     assert_eq!(run(&["audit", "--json", &master]).status.code(), Some(0));
+    cluster.assert_rests();
 }

@@ -163,6 +163,7 @@ fn after_a_kill_of_the_master_under_load_all_objects_are_found_again() {
     let d = connect(&cluster);
     assert_eq!(readable(&d, &names, size), 1000);
     assert!(cluster.nodes.iter_mut().all(|n| n.process.running()));
+    cluster.assert_rests();
 }
 
 #[test]
@@ -209,6 +210,7 @@ fn puts_succeed_within_two_seconds_of_a_masters_return_in_a_full_pool() {
         assert!(begun < Duration::from_secs(2), "{begun:?}: {failure}");
     }
     assert!(round > 130, "the pool was turned over: {round}");
+    cluster.assert_rests();
 }
 
 /// What happens to the second node while the objects are removed and the master is killed.
@@ -288,6 +290,7 @@ fn removed_stays_removed(away: Away) {
     let stat = client.stat(&Default::default()).unwrap();
     let held: u64 = stat.nodes.iter().map(|n| n.replica_bytes).sum();
     assert_eq!((stat.objects, held), (21, 10_000 + 20 * 2 * 20_000));
+    cluster.assert_rests();
 }
 
 #[test]
@@ -365,6 +368,7 @@ fn a_node_restarted_on_its_old_port_is_never_read_as_the_old_one() {
             assert!(reader.get(format!("other-{round}-{i}"), &get()).unwrap() == *bytes);
         }
     }
+    cluster.assert_rests();
 }
 
 fn count(master: &Master, name: &str) -> f64 {
@@ -403,4 +407,5 @@ fn a_master_that_was_frozen_for_twelve_seconds_expires_nobody() {
     // A session is kept, or followed by one other.
     let after = count(&cluster.master, "snowskin_sessions_begun_total");
     assert!(after - begun <= 2.0, "{begun} {after}");
+    cluster.assert_rests();
 }
