@@ -308,6 +308,24 @@ impl Regions {
         Ok(())
     }
 
+    /// As [`Regions::deregister`] of a region that nobody was told of: does not wait.
+    ///
+    /// # Errors
+    /// When there is no such region, or operations use it, which stays closed then.
+    pub fn withdraw(&self, region: RegionId) -> Result<(), RegionsError> {
+        let mut state = self.inner.state.lock();
+        let found = state.regions.get_mut(&region);
+        let found = found.ok_or(RegionsError::Unknown { region })?;
+        found.closing = true;
+        match found.spans.len() {
+            0 => {
+                state.regions.remove(&region);
+                Ok(())
+            }
+            operations => Err(RegionsError::InUse { region, operations }),
+        }
+    }
+
     /// Operations under way in a region.
     pub fn operations(&self, region: RegionId) -> usize {
         let state = self.inner.state.lock();
