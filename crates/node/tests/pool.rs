@@ -147,8 +147,12 @@ fn get(
     Ok(got)
 }
 
-#[test]
-fn a_pool_in_one_process_needs_no_port() {
+/// A master and a node of this process, without ports.
+#[expect(
+    clippy::unwrap_used,
+    reason = "a test stops at the first thing that is not as it must be"
+)]
+fn embedded() -> (master::Running, snowskin_node::Running) {
     let master = master::Master::embedded(&master::Config::default()).unwrap();
     let local = Master::InProcess(Arc::new(Local(master.handle())));
     let node = Node::start(Config {
@@ -156,6 +160,12 @@ fn a_pool_in_one_process_needs_no_port() {
         ..node_config(local)
     })
     .unwrap();
+    (master, node)
+}
+
+#[test]
+fn a_pool_in_one_process_needs_no_port() {
+    let (master, node) = embedded();
     assert_eq!(node.data_address(), None);
     let (directory, handle) = (master.handle(), node.handle());
     for n in 0..200 {
@@ -245,13 +255,7 @@ fn two_processes_may_not_advertise_one_address() {
 #[test]
 #[ignore = "a measurement: run it with --ignored --nocapture"]
 fn measure_puts_and_gets_in_one_process() {
-    let master = master::Master::embedded(&master::Config::default()).unwrap();
-    let local = Master::InProcess(Arc::new(Local(master.handle())));
-    let node = Node::start(Config {
-        listening: Listening::None,
-        ..node_config(local)
-    })
-    .unwrap();
+    let (master, node) = embedded();
     let (directory, handle) = (master.handle(), node.handle());
     let data = bytes(16 << 10, 1);
     let rounds = 1000u32;

@@ -297,26 +297,22 @@ pub(crate) fn failure_wire(f: &Failure) -> wire::Failure {
     }
 }
 
-impl Message for Closing {
-    const KIND: Kind = Kind::Closing;
+/// Makes a failure in other words a message.
+macro_rules! failure_message {
+    ($value:ident) => {
+        impl Message for $value {
+            const KIND: Kind = Kind::$value;
 
-    fn encode_body(&self, out: &mut BytesMut) {
-        append(&failure_wire(&self.0), out);
-    }
+            fn encode_body(&self, out: &mut BytesMut) {
+                append(&failure_wire(&self.0), out);
+            }
 
-    fn decode_body(body: Bytes) -> Result<Self, DecodeError> {
-        failure(parse(body)?).map(Closing)
-    }
+            fn decode_body(body: Bytes) -> Result<Self, DecodeError> {
+                failure(parse(body)?).map($value)
+            }
+        }
+    };
 }
 
-impl Message for ReadFailed {
-    const KIND: Kind = Kind::ReadFailed;
-
-    fn encode_body(&self, out: &mut BytesMut) {
-        append(&failure_wire(&self.0), out);
-    }
-
-    fn decode_body(body: Bytes) -> Result<Self, DecodeError> {
-        failure(parse(body)?).map(ReadFailed)
-    }
-}
+failure_message!(Closing);
+failure_message!(ReadFailed);
