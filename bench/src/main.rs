@@ -10,6 +10,7 @@ mod checksum;
 mod copying;
 mod loopback;
 mod raw_socket;
+mod regions;
 mod report;
 
 use std::process::ExitCode;
@@ -37,6 +38,8 @@ enum Bench {
     Crc(checksum::Options),
     /// Gets and puts of two processes over loopback TCP, beside a raw socket and a copy.
     Loopback(loopback::Options),
+    /// Addresses to scatter lists; fails above 200 ns per run.
+    Regions(regions::Options),
     /// The other process of the raw socket probe.
     #[command(hide = true)]
     RawServer,
@@ -55,6 +58,7 @@ fn main() -> ExitCode {
         Bench::Copy(options) => copying::run(options, arguments.json),
         Bench::Crc(options) => checksum::run(options, arguments.json),
         Bench::Loopback(options) => loopback::run(options, arguments.json),
+        Bench::Regions(options) => regions::run(options, arguments.json),
         Bench::RawServer => raw_socket::serve().map(|()| Outcome::Met),
     };
     match result {

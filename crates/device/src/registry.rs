@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use parking_lot::RwLock;
 use snowskin_memory::region::ExternalRegion;
+use snowskin_types::limits::{STAGING_BYTES_MAX, STAGING_PATIENCE};
 
 use crate::driver::{self, Device, Drivers};
 use crate::error::DeviceError;
@@ -47,17 +48,12 @@ pub struct Config {
     pub drivers: Drivers,
 }
 
-/// Most bytes staged at a time, unless said otherwise.
-const STAGING_MAX: u64 = 1 << 30;
-/// Longest wait for staging memory, unless said otherwise.
-const STAGING_PATIENCE: Duration = Duration::from_secs(10);
-
 impl Default for Config {
     fn default() -> Self {
         Self {
             strict: false,
-            staging_max: STAGING_MAX,
-            staging_patience: STAGING_PATIENCE,
+            staging_max: STAGING_BYTES_MAX,
+            staging_patience: STAGING_PATIENCE.duration(),
             drivers: Drivers::system(),
         }
     }

@@ -1,5 +1,6 @@
 use super::*;
 use proptest::prelude::*;
+use snowskin_types::limits::MEMORY_REGIONS_MAX;
 use snowskin_types::{Code, Failure};
 use std::sync::mpsc::sync_channel;
 
@@ -391,9 +392,9 @@ fn unregistering_waits_for_operations_in_the_region() {
 #[test]
 fn the_number_of_regions_is_bounded() {
     let registry = open();
-    let mut memory = Memory::new(crate::table::REGIONS_MAX + 1);
+    let mut memory = Memory::new(MEMORY_REGIONS_MAX + 1);
     let base = memory.at(0);
-    let runs: Vec<Run> = (0..crate::table::REGIONS_MAX)
+    let runs: Vec<Run> = (0..MEMORY_REGIONS_MAX)
         .map(|at| run(base + at, 1))
         .collect();
     registry.register_all(&runs).unwrap();

@@ -8,14 +8,13 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 use snowskin_memory::buffer::{Buffer, DIRECT_IO_ALIGN};
 use snowskin_memory::region::ExternalRegion;
+use snowskin_types::limits::STAGING_KEPT_BYTES_MAX;
 
 use crate::error::DeviceError;
 use crate::kernel::memory;
 
 /// Below this, buffers are not kept: the allocator is as fast.
 const KEEP_FROM: usize = 64 << 10;
-/// Most bytes kept for reuse while nobody uses them.
-const KEEP_BYTES_MAX: u64 = 256 << 20;
 
 /// Whether to wait for staging memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -152,7 +151,7 @@ impl Drop for Lease {
         let spare = self.staging.max.saturating_sub(state.used);
         let mut rest = self.buffer.take();
         let keep = self.size >= KEEP_FROM
-            && state.idle_bytes + self.size as u64 <= spare.min(KEEP_BYTES_MAX);
+            && state.idle_bytes + self.size as u64 <= spare.min(STAGING_KEPT_BYTES_MAX);
         if let Some(buffer) = rest.take_if(|_| keep) {
             state.idle.entry(self.size).or_default().push(buffer);
             state.idle_bytes += self.size as u64;

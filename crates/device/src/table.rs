@@ -3,14 +3,12 @@
 use std::sync::Arc;
 
 use snowskin_memory::region::ExternalRegion;
+use snowskin_types::limits::MEMORY_REGIONS_MAX;
 
 use crate::driver::Device;
 use crate::error::DeviceError;
 use crate::registry::Run;
 use crate::users::{Use, Users};
-
-/// Most regions of one table.
-pub(crate) const REGIONS_MAX: usize = 65_536;
 
 /// How the bytes of a region are reached. Clones are uses of the region.
 #[derive(Debug, Clone)]
@@ -136,8 +134,10 @@ impl Table {
         &mut self,
         regions: Vec<(Run, Access, Arc<Users>)>,
     ) -> Result<(), DeviceError> {
-        if self.entries.len() + regions.len() > REGIONS_MAX {
-            return Err(DeviceError::TooMany { max: REGIONS_MAX });
+        if self.entries.len() + regions.len() > MEMORY_REGIONS_MAX {
+            return Err(DeviceError::TooMany {
+                max: MEMORY_REGIONS_MAX,
+            });
         }
         for (run, _, _) in &regions {
             self.check_free(*run)?;

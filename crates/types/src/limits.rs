@@ -34,6 +34,14 @@ pub const CONTROL_CONNECTIONS_MAX: usize = 8;
 pub const NODE_CONNECTIONS_MAX: usize = 16_384;
 /// Requests of one control connection that may be under way.
 pub const REQUESTS_PER_CONNECTION_MAX: usize = 256;
+/// Most regions of memory that one process part registers.
+pub const MEMORY_REGIONS_MAX: usize = 65_536;
+/// Most bytes staged at a time between devices or unregistered memory and the network, unless configured.
+pub const STAGING_BYTES_MAX: u64 = 1 << 30;
+/// Most bytes of staging memory kept for reuse while nobody uses them.
+pub const STAGING_KEPT_BYTES_MAX: u64 = 256 << 20;
+/// Longest wait for staging memory, unless configured.
+pub const STAGING_PATIENCE: Millis = Millis(10_000);
 
 /// A node serves this long after the heartbeat that the master last confirmed.
 pub const SERVING_LEASE: Millis = Millis(5_000);
