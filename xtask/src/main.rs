@@ -1,9 +1,11 @@
-//! Chores of the project: `cargo xtask test | verify | fix | tidy | sim | soak`.
+//! Chores of the project: `cargo xtask test | verify | fix | tidy | sim | soak | compat | clients`.
 //!
 //! Owns: how the tree is checked and its tests are run. Must never: be depended on.
 //! Start reading at [`test`].
 #![forbid(unsafe_code)]
 
+mod clients;
+mod compat;
 mod errors_page;
 mod graph;
 mod soak;
@@ -41,6 +43,20 @@ enum Chore {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         options: Vec<String>,
     },
+    /// Compares our Python package with the released one: interface and answers, row by row
+    Compat {
+        /// Interpreter that makes the environments below target/compat
+        #[arg(long, default_value = "python3")]
+        python: String,
+        /// Requirement or wheel file of the released package
+        #[arg(long, default_value = "mooncake-transfer-engine-non-cuda")]
+        package: String,
+        /// Leave our own package out
+        #[arg(long)]
+        peer_only: bool,
+    },
+    /// Runs the consumers' released classes (vLLM, SGLang, LMCache, ...) against our wheels and servers
+    Clients(clients::Options),
     /// Runs the long checks and prints a row for docs/proof.md
     Soak {
         /// Minutes in all
@@ -56,6 +72,16 @@ fn main() -> ExitCode {
         Chore::Fix => test::fix(),
         Chore::Tidy => tidy::run(),
         Chore::Sim { options } => test::sim(&options),
+        Chore::Compat {
+            python,
+            package,
+            peer_only,
+        } => compat::run(&compat::Options {
+            python,
+            package,
+            peer_only,
+        }),
+        Chore::Clients(options) => clients::run(&options),
         Chore::Soak { minutes } => soak::run(minutes),
     };
     match done {
