@@ -7,6 +7,7 @@
 
 mod support;
 
+use proptest::prelude::*;
 use snowskin_device::{Config, DeviceError, Drivers, Family, Kind, Registry, Run};
 use snowskin_types::{Code, Failure};
 use std::time::Duration;
@@ -259,4 +260,95 @@ fn a_library_without_the_functions_is_refused_by_name() {
     let text = error.to_string();
     assert!(text.contains("cuMemcpyDtoH_v2"), "{text}");
     assert!(text.contains(&fake.path.display().to_string()), "{text}");
+}
+
+#[test]
+fn any_mix_of_memory_moves_the_right_bytes() {
+    const LEN: usize = 4096;
+    let fake = Fake::build(&[]);
+    let registry = registry(&fake, Family::Cuda);
+    // Registered and not, of the host and of two devices.
+    let mut host = [vec![0u8; LEN], vec![0u8; LEN]];
+    let devices = [fake.alloc(LEN, 0), fake.alloc(LEN, 1), fake.alloc(LEN, 1)];
+    let hosts = host
+        .each_mut()
+        .map(|bytes| bytes.as_mut_ptr().expose_provenance());
+    for address in [hosts[0], devices[0], devices[1]] {
+        registry.register(address, LEN as u64).unwrap();
+    }
+    let bases = [hosts[0], hosts[1], devices[0], devices[1], devices[2]];
+    let look = |base: usize| match bases.iter().position(|other| *other == base) {
+        Some(nth @ ..2) => {
+            let mut bytes = vec![0; LEN];
+            let source = std::ptr::with_exposed_provenance::<u8>(bases[nth]);
+            // SAFETY: the vectors live, and nothing else uses them now.
+            unsafe { source.copy_to_nonoverlapping(bytes.as_mut_ptr(), LEN) };
+            bytes
+        }
+        _ => fake.peek(base, LEN),
+    };
+    let picks = prop::collection::vec((0..bases.len(), 0..LEN, 0usize..600), 0..16);
+    proptest!(|(picks in picks, received in 0usize..6000, seed in any::<u8>())| {
+        let mut model = bases.map(look);
+        let cut = |(nth, at, len): &(usize, usize, usize)| (*nth, *at..LEN.min(at + len));
+        let runs: Vec<Run> = picks
+            .iter()
+            .map(cut)
+            .map(|(nth, range)| run(bases[nth] + range.start, range.len()))
+            .collect();
+        let places: Vec<(usize, usize)> = picks
+            .iter()
+            .map(cut)
+            .flat_map(|(nth, range)| range.map(move |at| (nth, at)))
+            .collect();
+        let whole: Vec<u8> = places.iter().map(|(nth, at)| model[*nth][*at]).collect();
+        prop_assert_eq!(sent(&registry, &runs).unwrap(), whole);
+        let fresh = pattern(places.len().min(received), seed);
+        receive(&registry, &runs, &fresh).unwrap();
+        for ((nth, at), byte) in places.iter().zip(&fresh) {
+            model[*nth][*at] = *byte;
+        }
+        for (base, bytes) in bases.iter().zip(&model) {
+            prop_assert_eq!(&look(*base), bytes);
+        }
+        prop_assert_eq!(registry.counts().staged_bytes, 0);
+    });
+    drop(host);
+}
+
+#[test]
+fn regions_come_and_go_while_others_use_them() {
+    const LEN: usize = 1 << 16;
+    let fake = Fake::build(&[]);
+    let registry = registry(&fake, Family::Cuda);
+    let bytes = pattern(LEN, 5);
+    let mut host = bytes.clone();
+    let host_at = host.as_mut_ptr().expose_provenance();
+    let device = fake.alloc(LEN, 0);
+    fake.poke(device, &bytes);
+    let runs = [run(device + 7, 9000), run(host_at + 3, 20_000)];
+    let whole = [&bytes[7..9007], &bytes[3..20_003]].concat();
+    std::thread::scope(|scope| {
+        for base in [host_at, device] {
+            let registry = &registry;
+            scope.spawn(move || {
+                for _ in 0..300 {
+                    registry.register(base, LEN as u64).unwrap();
+                    registry.unregister(base, Duration::from_secs(20)).unwrap();
+                }
+            });
+        }
+        for _ in 0..2 {
+            scope.spawn(|| {
+                for _ in 0..300 {
+                    assert_eq!(sent(&registry, &runs).unwrap(), whole);
+                }
+            });
+        }
+    });
+    let counts = registry.counts();
+    assert_eq!(
+        (counts.regions, counts.staged_bytes, counts.refused),
+        (0, 0, 0)
+    );
 }
