@@ -87,6 +87,12 @@ const HARNESSES: &[Harness] = &[
         shape: Shape::One(&[]),
     },
     Harness {
+        name: "lmcache_lost",
+        classes: "LMCache MooncakestoreConnector, documented names, master killed",
+        script: Script::Ours("lmcache_lost.py"),
+        shape: Shape::One(&[]),
+    },
+    Harness {
         name: "lmcache_te",
         classes: "LMCache mooncake_te transfer channel",
         script: Script::Ours("lmcache_te.py"),
