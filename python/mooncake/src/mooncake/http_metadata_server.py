@@ -14,7 +14,7 @@ import sys
 import threading
 from typing import NoReturn
 
-from snowskin.mooncake.web import Answer, Request, Server, listen, text
+from snowskin.mooncake.web import Answer, Request, Route, Server, listen, text
 
 from . import _flags
 
@@ -61,7 +61,7 @@ class Metadata:
         Raises:
             OSError: The address cannot be used.
         """
-        routes = {
+        routes: dict[tuple[str, str], Route] = {
             ("GET", "/metadata"): self.get,
             ("PUT", "/metadata"): self.put,
             ("DELETE", "/metadata"): self.delete,

@@ -122,26 +122,43 @@ class Store:
         return await self._run(lambda: self._blocking.get_into_batch(keys, buffers, timeout=timeout))
 
     @overload
-    async def exists(self, key: str | bytes) -> bool: ...
+    async def exists(  # type: ignore[overload-overlap]
+        self, key: str | bytes, *, timeout: float | None = None
+    ) -> bool: ...
 
     @overload
-    async def exists(self, key: Sequence[Key]) -> list[bool]: ...
+    async def exists(self, key: Sequence[Key], *, timeout: float | None = None) -> list[bool]: ...
 
-    async def exists(self, key: Key | Sequence[Key]) -> bool | list[bool]:
+    async def exists(self, key: Key | Sequence[Key], *, timeout: float | None = None) -> bool | list[bool]:
         """See `snowskin.Store.exists`."""
-        return await self._run(lambda: self._blocking.exists(key))
+        return await self._run(lambda: self._blocking.exists(key, timeout=timeout))
 
-    async def size(self, key: Key) -> int:
+    async def size(self, key: Key, *, timeout: float | None = None) -> int:
         """See `snowskin.Store.size`."""
-        return await self._run(lambda: self._blocking.size(key))
+        return await self._run(lambda: self._blocking.size(key, timeout=timeout))
 
-    async def remove(self, key: Key, *, force: bool = False) -> None:
+    async def remove(self, key: Key, *, force: bool = False, timeout: float | None = None) -> None:
         """See `snowskin.Store.remove`."""
-        await self._run(lambda: self._blocking.remove(key, force=force))
+        await self._run(lambda: self._blocking.remove(key, force=force, timeout=timeout))
 
-    async def remove_all(self, *, prefix: Key | None = None, regex: str | None = None, force: bool = False) -> int:
+    async def remove_batch(
+        self, keys: Sequence[Key], *, force: bool = False, timeout: float | None = None
+    ) -> list[errors.Error | None]:
+        """See `snowskin.Store.remove_batch`."""
+        return await self._run(lambda: self._blocking.remove_batch(keys, force=force, timeout=timeout))
+
+    async def remove_all(
+        self,
+        *,
+        prefix: Key | None = None,
+        regex: str | None = None,
+        force: bool = False,
+        timeout: float | None = None,
+    ) -> int:
         """See `snowskin.Store.remove_all`."""
-        return await self._run(lambda: self._blocking.remove_all(prefix=prefix, regex=regex, force=force))
+        return await self._run(
+            lambda: self._blocking.remove_all(prefix=prefix, regex=regex, force=force, timeout=timeout)
+        )
 
     async def keys(self, prefix: Key = "") -> AsyncIterator[Key]:
         """See `snowskin.Store.keys`: `async for key in store.keys("a/")`."""
@@ -160,9 +177,14 @@ class Store:
         """See `snowskin.Store.register`. Closing the registration blocks while a call uses the memory."""
         return await self._run(lambda: self._blocking.register(buffer))
 
-    async def stat(self) -> dict[str, Any]:
+    async def stat(self, *, timeout: float | None = None) -> dict[str, Any]:
         """See `snowskin.Store.stat`."""
-        return await self._run(self._blocking.stat)
+        return await self._run(lambda: self._blocking.stat(timeout=timeout))
+
+    @property
+    def closed(self) -> bool:
+        """True after `close`."""
+        return self._closed
 
     def last_error(self) -> dict[str, Any] | None:
         """See `snowskin.Store.last_error`; answers at once."""
@@ -197,22 +219,32 @@ class Store:
     async def _run(self, call: Callable[[], T]) -> T:
         if self._opened is None:
             await self.open()
-        try:
-            await asyncio.wait_for(self._turns.acquire(), self._turn_timeout)
-        except asyncio.TimeoutError:
-            raise errors.Timeout(
-                f"no worker was free within {self._turn_timeout:g} s",
-                code=errors.RPC_TIMEOUT,
-                name="RPC_TIMEOUT",
-                stage="session",
-                retry="same",
-            ) from None
+        await self._turn()
         try:
             if self._closed:
                 raise errors.invalid("the store is closed")
             return await _until_ended(asyncio.get_running_loop().run_in_executor(self._threads, call))
         finally:
             self._turns.release()
+
+    async def _turn(self) -> None:
+        # Not `wait_for`: up to Python 3.11 it loses a cancellation that comes together with the turn.
+        turn = asyncio.ensure_future(self._turns.acquire())
+        try:
+            await asyncio.wait([turn], timeout=self._turn_timeout)
+        except asyncio.CancelledError:
+            if not turn.cancel():
+                self._turns.release()
+            raise
+        if not turn.done():
+            turn.cancel()
+            raise errors.Timeout(
+                f"no worker was free within {self._turn_timeout:g} s",
+                code=errors.RPC_TIMEOUT,
+                name="RPC_TIMEOUT",
+                stage="session",
+                retry="same",
+            )
 
 
 async def _until_ended(call: asyncio.Future[T]) -> T:

@@ -162,12 +162,12 @@ class Store:
         return [_typed(result) for result in results]
 
     @overload
-    def exists(self, key: str | bytes) -> bool: ...
+    def exists(self, key: str | bytes, *, timeout: float | None = None) -> bool: ...  # type: ignore[overload-overlap]
 
     @overload
-    def exists(self, key: Sequence[Key]) -> list[bool]: ...
+    def exists(self, key: Sequence[Key], *, timeout: float | None = None) -> list[bool]: ...
 
-    def exists(self, key: Key | Sequence[Key]) -> bool | list[bool]:
+    def exists(self, key: Key | Sequence[Key], *, timeout: float | None = None) -> bool | list[bool]:
         """Whether the object is there; for a list of keys, one answer per key.
 
         Yes grants a read lease: a get that starts within it does not fail while its owner lives.
@@ -177,20 +177,20 @@ class Store:
         """
         pool = self._open()
         if isinstance(key, (str, bytes)):
-            return bool(_ask(pool.exists, [key])[0])
-        answers: list[bool] = _ask(pool.exists, list(key))
+            return bool(_ask(pool.exists, [key], timeout=timeout)[0])
+        answers: list[bool] = _ask(pool.exists, list(key), timeout=timeout)
         return answers
 
-    def size(self, key: Key) -> int:
+    def size(self, key: Key, *, timeout: float | None = None) -> int:
         """Bytes of the object.
 
         Raises:
             NotFound: No such object.
         """
-        size: int = _ask(self._open().size, key)
+        size: int = _ask(self._open().size, key, timeout=timeout)
         return size
 
-    def remove(self, key: Key, *, force: bool = False) -> None:
+    def remove(self, key: Key, *, force: bool = False, timeout: float | None = None) -> None:
         """Removes the object.
 
         Args:
@@ -200,9 +200,23 @@ class Store:
             NotFound: No such object.
             Leased: A read lease protects it, and `force` is False.
         """
-        _ask(self._open().remove, key, force)
+        _ask(self._open().remove, key, force, timeout=timeout)
 
-    def remove_all(self, *, prefix: Key | None = None, regex: str | None = None, force: bool = False) -> int:
+    def remove_batch(
+        self, keys: Sequence[Key], *, force: bool = False, timeout: float | None = None
+    ) -> list[errors.Error | None]:
+        """Removes many objects in one go: one entry per key, None or the error (not raised), as `remove`."""
+        results = _ask(self._open().remove_batch, list(keys), force, timeout=timeout)
+        return [_typed(result) for result in results]
+
+    def remove_all(
+        self,
+        *,
+        prefix: Key | None = None,
+        regex: str | None = None,
+        force: bool = False,
+        timeout: float | None = None,
+    ) -> int:
         """Removes all objects, or those whose key begins with `prefix` or contains a match of `regex`.
 
         Leased objects stay unless `force` is True.
@@ -217,11 +231,11 @@ class Store:
         if prefix is not None and regex is not None:
             raise errors.invalid("give prefix or regex, not both")
         if prefix is not None:
-            count = _ask(pool.remove_by_prefix, prefix, force)
+            count = _ask(pool.remove_by_prefix, prefix, force, timeout=timeout)
         elif regex is not None:
-            count = _ask(pool.remove_by_regex, regex, force)
+            count = _ask(pool.remove_by_regex, regex, force, timeout=timeout)
         else:
-            count = _ask(pool.remove_all, force)
+            count = _ask(pool.remove_all, force, timeout=timeout)
         return int(count)
 
     def keys(self, prefix: Key = "") -> Iterator[Key]:
@@ -253,9 +267,9 @@ class Store:
 
     # -- the store itself --------------------------------------------------------------------------------------------
 
-    def stat(self) -> dict[str, Any]:
+    def stat(self, *, timeout: float | None = None) -> dict[str, Any]:
         """What `snowskin stat --json` prints: term, objects, bytes, leased, and the nodes with their use."""
-        result: dict[str, Any] = _ask(self._open().stat)
+        result: dict[str, Any] = _ask(self._open().stat, timeout=timeout)
         return result
 
     def last_error(self) -> dict[str, Any] | None:
@@ -264,6 +278,11 @@ class Store:
             return None
         result: dict[str, Any] | None = self._pool.last_error()
         return result
+
+    @property
+    def closed(self) -> bool:
+        """True after `close`, and in a forked child."""
+        return self._pool is None or bool(self._pool.closed)
 
     def close(self) -> None:
         """Ends the store: waits for calls under way (by their deadlines), gives up lent memory. Twice is harmless."""
@@ -365,6 +384,8 @@ def _ask(call: Any, *args: Any, **kwargs: Any) -> Any:
         return call(*args, **kwargs)
     except _native.NativeError as error:
         raise errors.from_native(error) from None
+    except ValueError as error:
+        raise errors.invalid(str(error)) from None
 
 
 def _typed(result: Any) -> Any:

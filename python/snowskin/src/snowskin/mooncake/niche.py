@@ -18,9 +18,13 @@ Uuid = tuple[int, int]
 
 
 class NotYet:
-    """Methods that answer -1012 and say so in `last_error()`."""
+    """Methods that answer -1012 and say so in `last_error()`; -600 while the store is not open."""
+
+    _is_open = False
 
     def _not_yet(self, what: str) -> int:
+        if not self._is_open:
+            return self._invalid(f"{what}: the store is not set up")
         code: int = self._refuse(NOT_SUPPORTED, f"{what} is not supported")  # type: ignore[attr-defined]
         return code
 

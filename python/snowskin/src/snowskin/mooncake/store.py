@@ -24,6 +24,7 @@ from .._native import (
     TaskType,
 )
 from ..errors import INVALID_PARAMS
+from ..sizes import SIZE_MAX
 from . import host_memory, setup_forms
 from .buffer_pool import BufferLease, BufferLeaseView, BufferPool
 from .embedding_tables import (
@@ -157,7 +158,7 @@ class MooncakeDistributedStore(TensorMethods, NotYet):
 
     def __new__(cls, *args: Any, **kwargs: Any) -> MooncakeDistributedStore:
         # Arguments are a subclass's own matter, and it need not call our `__init__`.
-        self = super().__new__(cls)
+        self: MooncakeDistributedStore = super().__new__(cls)
         self._changing = threading.Lock()
         self._thin_regions = {}
         return self
@@ -227,8 +228,8 @@ class MooncakeDistributedStore(TensorMethods, NotYet):
                 sizes[name] = operator.index(value)
             except TypeError:
                 raise TypeError(f"setup_dummy(): argument '{name}' must be int, not {type(value).__name__}") from None
-            if not 0 <= sizes[name] <= setup_forms.SIZE_MAX:
-                raise TypeError(f"setup_dummy(): argument '{name}' must be between 0 and {setup_forms.SIZE_MAX}")
+            if not 0 <= sizes[name] <= SIZE_MAX:
+                raise TypeError(f"setup_dummy(): argument '{name}' must be between 0 and {SIZE_MAX}")
         if not isinstance(server_address, str):
             raise TypeError(
                 f"setup_dummy(): argument 'server_address' must be str, not {type(server_address).__name__}"
@@ -291,7 +292,8 @@ class MooncakeDistributedStore(TensorMethods, NotYet):
         if size == 0 or host_memory.block_size(buffer_ptr) != size:
             return self._refuse(
                 FOREIGN_MEMORY,
-                f"{size} bytes at {buffer_ptr:#x} are no whole block of MooncakeHostMemAllocator or alloc_from_mem_pool",
+                f"{size} bytes at {buffer_ptr:#x} are no whole block of MooncakeHostMemAllocator "
+                "or alloc_from_mem_pool",
             )
         code = super().register_buffer(buffer_ptr, size)
         if code == 0:

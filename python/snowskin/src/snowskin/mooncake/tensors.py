@@ -81,17 +81,14 @@ class TensorMethods(MooncakeStoreBase):
         data = self.get(key)
         if not data:
             return None
-        return self._tensor(key, data, len(data), lambda header: copied(data))
+        return self._owned(key, data)
 
     def batch_get_tensor(self, keys: Sequence[Key]) -> list[Any]:
         """`get_tensor` for each key."""
         if not keys:
             return []
         found = self.get_batch(keys)
-        return [
-            self._tensor(key, data, len(data), lambda header, data=data: copied(data)) if data else None
-            for key, data in zip(keys, found)
-        ]
+        return [self._owned(key, data) if data else None for key, data in zip(keys, found)]
 
     # -- tensors that lie in memory as they are stored ---------------------------------------------------------------
 
@@ -404,6 +401,9 @@ class TensorMethods(MooncakeStoreBase):
         except NoLibrary as error:
             self._refuse(NOT_SUPPORTED, str(error), _text(key), "read")
         return None
+
+    def _owned(self, key: Key, data: bytes) -> Any:
+        return self._tensor(key, data, len(data), lambda header: copied(data))
 
     def _alias(self, key: Key, pointer: int, count: int) -> Any:
         """The tensor that has been received at `pointer`."""
