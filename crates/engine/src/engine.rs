@@ -3,6 +3,7 @@
 use crate::config::Config;
 use crate::counters::{Counters, Counts};
 use crate::error::EngineError;
+use crate::managed::Managed;
 use crate::mover::{self, Until};
 use crate::names;
 use crate::open::{Core, Open};
@@ -35,6 +36,8 @@ struct Inner {
     registry: Registry,
     counters: Arc<Counters>,
     open: Mutex<Option<Arc<Open>>>,
+    /// Outlives what serves it.
+    managed: Managed,
     /// Held while it is opened or closed.
     changing: Mutex<()>,
 }
@@ -54,7 +57,8 @@ impl Drop for Inner {
         if self.check_process().is_err() {
             // Its threads are not in this process, and waiting for them would take for ever. The
             // memory is the parent's, of which this is a copy.
-            let _kept = ManuallyDrop::new((open, self.registry.clone()));
+            let managed = std::mem::take(&mut self.managed);
+            let _kept = ManuallyDrop::new((open, self.registry.clone(), managed));
             return;
         }
         if let Some(open) = open {
@@ -73,6 +77,7 @@ impl Engine {
                 registry,
                 counters: Arc::default(),
                 open: Mutex::default(),
+                managed: Managed::default(),
                 changing: Mutex::default(),
             }),
         }
@@ -297,6 +302,42 @@ impl Engine {
         }
         let until = Instant::now() + core.config.session_timeout;
         Ok(core.peers.ask(&peer, until)?.description.first())
+    }
+
+    /// Makes a buffer of the engine's own, zeroed and registered, and tells its address.
+    ///
+    /// # Errors
+    /// When there is no memory, or it cannot be registered.
+    pub fn allocate(&self, len: u64) -> Result<usize, EngineError> {
+        let open = self.open()?;
+        let _call = open.call()?;
+        let (address, len) = self.inner.managed.make(len)?;
+        let registered = open.core.table.register(&[Run { address, len }]);
+        if let Err(error) = registered {
+            self.inner.managed.drop_one(address);
+            return Err(error);
+        }
+        Ok(address)
+    }
+
+    /// Gives a buffer of [`Engine::allocate`] back.
+    ///
+    /// # Errors
+    /// When it is none, or still in use.
+    pub fn free(&self, address: usize) -> Result<(), EngineError> {
+        let open = self.open()?;
+        let _call = open.call()?;
+        if !self.inner.managed.has(address) {
+            return Err(EngineError::NotRegistered { address });
+        }
+        match open.core.table.unregister(&[address], &open.runtime) {
+            // Its user may have taken it back from peers already.
+            Ok(()) | Err(EngineError::NotRegistered { .. }) => {
+                self.inner.managed.drop_one(address);
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Ends transfers, takes all regions back, frees the ports and ends the threads, within 5 s. Safe to

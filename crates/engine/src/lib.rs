@@ -21,6 +21,7 @@ mod error;
 mod front;
 mod inbox;
 mod link;
+mod managed;
 mod mover;
 mod names;
 mod open;

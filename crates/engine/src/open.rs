@@ -116,8 +116,7 @@ struct Owned {
     runtime: Runtime,
     server: Server<RegionEndpoint>,
     sessions: TaskSet,
-    /// The same sockets as those that are served, so that a child that was forked off does not keep the
-    /// ports open.
+    /// The same sockets as those that are served.
     listeners: [TcpListener; 2],
 }
 
@@ -237,11 +236,6 @@ impl Open {
         let Some(owned) = self.owned.lock().take() else {
             return;
         };
-        for listener in &owned.listeners {
-            let socket = socket2::SockRef::from(listener);
-            // Fails when it was never connected, which is what is wanted.
-            socket.shutdown(Shutdown::Both).ok();
-        }
         let mut late = !self.batches.close(start + CALLS);
         {
             let mut count = self.calls.count.lock();
@@ -265,6 +259,11 @@ impl Open {
         if let Err(error) = ended {
             tracing::error!(%error, "the engine's ports did not close well");
             late = true;
+        }
+        for listener in &owned.listeners {
+            // A child that was forked off has the sockets as well; nobody can connect to them any more.
+            let socket = socket2::SockRef::from(listener);
+            socket.shutdown(Shutdown::Both).ok();
         }
         // No connection is left, so nothing of a peer is under way.
         if let Err(error) = self.core.table.forget(&self.runtime, deadline) {

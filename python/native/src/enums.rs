@@ -5,12 +5,23 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyType};
 
 macro_rules! enumeration {
-    ($(#[$doc:meta])* $name:ident { $($member:ident = $value:literal),* $(,)? }) => {
+    ($(#[$doc:meta])* $name:ident, ordered { $($members:tt)* }) => {
+        $(#[$doc])*
+        #[pyclass(frozen, eq, ord, hash, module = "snowskin._native")]
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Hash)]
+        pub(crate) struct $name(pub(crate) u32);
+
+        enumeration!(@members $name { $($members)* });
+    };
+    ($(#[$doc:meta])* $name:ident { $($members:tt)* }) => {
         $(#[$doc])*
         #[pyclass(frozen, eq, hash, module = "snowskin._native")]
         #[derive(Clone, Copy, PartialEq, Eq, Hash)]
         pub(crate) struct $name(pub(crate) u32);
 
+        enumeration!(@members $name { $($members)* });
+    };
+    (@members $name:ident { $($member:ident = $value:literal),* $(,)? }) => {
         impl $name {
             const MEMBERS: &'static [(&'static str, u32)] = &[$((stringify!($member), $value)),*];
 
@@ -114,6 +125,11 @@ enumeration! {
 enumeration! {
     /// State of an asynchronous task.
     TaskStatus { PENDING = 0, PROCESSING = 1, SUCCESS = 3, FAILED = 2 }
+}
+
+enumeration! {
+    /// Which way a transfer goes: from the peer, or to it.
+    TransferOpcode, ordered { Read = 0, Write = 1 }
 }
 
 /// Adds all of them; the members of all but `SoftPinAction` also stand in the module, later ones over
