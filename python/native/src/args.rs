@@ -94,6 +94,15 @@ impl<'py> FromPyObject<'_, 'py> for Size {
 
 /// See [`Size`].
 pub(crate) fn number(object: &Bound<'_, PyAny>) -> PyResult<u64> {
+    // The way of a signed machine word is several times faster, and almost all numbers fit.
+    match object.extract::<i64>() {
+        Ok(word) if word >= 0 => Ok(word.cast_unsigned()),
+        _ => any_number(object),
+    }
+}
+
+#[cold]
+fn any_number(object: &Bound<'_, PyAny>) -> PyResult<u64> {
     object.extract::<u64>().map_err(|error| {
         if error.is_instance_of::<PyOverflowError>(object.py()) {
             PyTypeError::new_err("an integer must be between 0 and 2**64 - 1")

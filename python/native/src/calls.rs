@@ -74,7 +74,15 @@ impl Open {
         items: &[(&[u8], Source<'_>)],
         options: &PutOptions,
     ) -> Results<()> {
+        if self.watch.is_lost() {
+            // Nothing can be placed: that is told at once, and not by the deadline of each write.
+            return items
+                .iter()
+                .map(|(key, _)| Err(self.no_master(key)))
+                .collect();
+        }
         let stored = self.client.put_batch(items, options);
+        self.look_after(&stored);
         let results = stored.into_iter().zip(items);
         results
             .map(|(result, (key, _))| done(result, options.mode, key))
@@ -273,6 +281,7 @@ impl Open {
                 }
             };
             drop(items);
+            self.look_after(&got);
             for ((index, scatter), result) in scatters.into_iter().zip(got) {
                 let result = result.and_then(|got| {
                     check(index, &got)?;
@@ -288,6 +297,23 @@ impl Open {
         }
         let keys: Vec<&[u8]> = wants.iter().map(|want| want.key).collect();
         finish(results, &keys)
+    }
+
+    fn no_master(&self, key: &[u8]) -> Failure {
+        let text = "the master does not answer, and is looked out for";
+        let failure = Failure::new(Code::RpcFail, Stage::Session, text);
+        about(failure.with_peer(self.master.clone()), key)
+    }
+
+    /// Looks out for the master when results say that it could not be asked.
+    pub(crate) fn look_after<T>(&self, results: &Results<T>) {
+        let is_lost = |failure: &Failure| {
+            is_loss(failure) && failure.peer.as_deref() == Some(self.master.as_str())
+        };
+        let mut failures = results.iter().filter_map(|result| result.as_ref().err());
+        if failures.any(is_lost) {
+            self.watch.lost(&self.client);
+        }
     }
 
     /// Which objects are readable. Without a master: none of them, by the deadline once, and then at
