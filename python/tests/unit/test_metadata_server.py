@@ -4,11 +4,12 @@ import http.client
 import os
 import signal
 import socket
+import time
 
 import pytest
 
 from mooncake.http_metadata_server import KVBootstrapServer, KVPoll, Metadata, start_beside
-from snowskin.mooncake.web import Answer, Server
+from snowskin.mooncake.web import THREADS, WAITING_MAX, Answer, Server
 
 
 @pytest.fixture(params=[False, True], ids=["script", "master"])
@@ -17,6 +18,10 @@ def server(request):
     running.is_beside_master = request.param
     yield running
     running.close()
+
+
+def ask_of(server):
+    return ask(server.port, "GET", "/metadata?key=a")[0]
 
 
 def ask(port, method, path, body=None, headers=()):
@@ -97,6 +102,29 @@ def test_closing_frees_the_port():
     server.close()
     again = Metadata().serve("127.0.0.1", port)
     again.close()
+
+
+def test_a_silent_connection_does_not_hold_up_closing():
+    server = Metadata().serve("127.0.0.1", 0)
+    silent = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(THREADS - 1)]
+    # Answered after the silent ones were accepted.
+    assert ask_of(server) == 404
+    began = time.monotonic()
+    server.close()
+    assert time.monotonic() - began < 4
+    for connection in silent:
+        connection.close()
+
+
+def test_more_connections_than_may_wait_are_refused():
+    server = Server("127.0.0.1", 0, {}, threads=1)
+    held = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(1 + WAITING_MAX)]
+    extra = socket.create_connection(("127.0.0.1", server.port), timeout=5)
+    assert b" 503 " in extra.recv(64)
+    extra.close()
+    for connection in held:
+        connection.close()
+    server.close()
 
 
 def test_a_port_in_use_is_named():

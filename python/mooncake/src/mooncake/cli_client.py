@@ -88,7 +88,7 @@ def run(values: dict[str, Any]) -> int:
 
     from snowskin.mooncake import client_http
     from snowskin.mooncake.store import MooncakeDistributedStore
-    from snowskin.mooncake.web import Server
+    from snowskin.mooncake.web import Server, listen
     from snowskin.sizes import parse_size
 
     logging.basicConfig(level=_level(values), stream=sys.stderr)
@@ -97,6 +97,16 @@ def run(values: dict[str, Any]) -> int:
             name: parse_size(values[name], name=f"--{name}") for name in ("global_segment_size", "local_buffer_size")
         }
     except ValueError as error:
+        return _failed(USAGE, str(error))
+    listeners: list[socket.socket] = []
+    try:
+        # Bound before the pool is joined, so that a port in use is found first.
+        listeners.append(listen("0.0.0.0", values["port"]))
+        if values["enable_http_server"]:
+            listeners.append(listen("0.0.0.0", values["http_port"]))
+    except OSError as error:
+        for listener in listeners:
+            listener.close()
         return _failed(USAGE, str(error))
     store = MooncakeDistributedStore()
     code = store.setup(
@@ -110,15 +120,15 @@ def run(values: dict[str, Any]) -> int:
         tenant_id=values["tenant_id"],
     )
     if code != 0:
+        for listener in listeners:
+            listener.close()
         return _failed(_exit_code(code), (store.last_error() or {}).get("message", f"setup answered {code}"))
     servers: list[Server] = []
     try:
-        try:
-            servers.append(Server("0.0.0.0", values["port"], describe_routes(store, values), threads=2))
-            if values["enable_http_server"]:
-                servers.append(client_http.serve(store, values["http_port"]))
-        except OSError as error:
-            return _failed(USAGE, str(error))
+        tables = (describe_routes(store, values), client_http.routes(store))
+        servers = [
+            Server("0.0.0.0", 0, routes, threads=2, listener=listener) for routes, listener in zip(tables, listeners)
+        ]
         http = f"0.0.0.0:{servers[1].port}" if len(servers) > 1 else None
         try:
             announce(ready_line(store, f"0.0.0.0:{servers[0].port}", http), values["ready_file"])

@@ -20,6 +20,9 @@ Buffer = Any
 EMBEDDED_SEGMENT_SIZE = 1 << 30
 """Memory of an embedded pool when no size is given. Pages are taken when they are written."""
 
+CONNECT_TIMEOUT_MS = 5000
+"""The longest that opening a store waits for the master."""
+
 LIST_PAGE = 1000
 """Keys that one request of `Store.keys` asks for."""
 
@@ -123,13 +126,16 @@ class Store:
         return result
 
     def get_into(self, key: Key, buffer: Buffer, offset: int = 0, *, timeout: float | None = None) -> int:
-        """Receives the object into writable memory at `offset` bytes and returns its size.
+        """Receives the object into writable memory, in place, and returns how many bytes that were.
 
-        Memory that was registered (`register`) is written in place; other memory is written by one more copy.
+        Args:
+            buffer: Contiguous writable memory; the bytes go to its front. `memoryview(buffer)[at:]` is a place inside.
+            offset: First byte of the object that is read.
 
         Raises:
             NotFound: No such object.
-            Invalid: The buffer is read-only, not contiguous, or smaller than `offset` + the object.
+            TypeError: The buffer is read-only or not contiguous.
+            Invalid: The buffer is smaller than what is read, or `offset` lies beyond the object.
             Corrupt, Timeout, Unreachable: As `get`. The buffer's content is undefined then, and quiet.
         """
         size: int = _ask(self._open().get_into, key, buffer, offset, timeout=timeout)
@@ -363,6 +369,7 @@ def _settings(
         if not timeout > 0:
             raise errors.invalid(f"timeout must be above 0 seconds, not {timeout!r}")
         settings["timeout_ms"] = max(1, round(timeout * 1000))
+        settings["connect_timeout_ms"] = min(settings["timeout_ms"], CONNECT_TIMEOUT_MS)
     return settings
 
 

@@ -3,6 +3,17 @@
 from __future__ import annotations
 
 from .._native import InnerTransferEngine, TransferEngine, TransferNotify, TransferOpcode
+from .engine_niche import (
+    ReceivedData,
+    ReceivedTensor,
+    RpcInterface,
+    SharedSegment,
+    create_rpc_client,
+    create_rpc_server,
+)
+
+# An older name of the same class.
+CoroRPCInterface = RpcInterface
 
 Read = TransferOpcode.Read
 Write = TransferOpcode.Write
@@ -16,16 +27,23 @@ SUPPORT_MNNVL = False
 SUPPORT_MUSA = False
 
 __all__ = [
+    "CoroRPCInterface",
     "InnerTransferEngine",
     "Read",
+    "ReceivedData",
+    "ReceivedTensor",
+    "RpcInterface",
     "SUPPORT_CUDA",
     "SUPPORT_EFA",
     "SUPPORT_HIP",
     "SUPPORT_INTRA_NVLINK",
     "SUPPORT_MNNVL",
     "SUPPORT_MUSA",
+    "SharedSegment",
     "TransferEngine",
     "TransferNotify",
     "TransferOpcode",
     "Write",
+    "create_rpc_client",
+    "create_rpc_server",
 ]

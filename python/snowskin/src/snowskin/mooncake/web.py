@@ -26,6 +26,7 @@ WAITING_MAX = 64
 """Connections that wait for a thread; more are answered 503 at once."""
 
 SOCKET_TIMEOUT_S = 10.0
+CLOSE_TIMEOUT_S = 2.0
 
 
 class Request(NamedTuple):
@@ -101,7 +102,8 @@ class Server:
         return str(self._server.server_address[0])
 
     def close(self) -> None:
-        """Stops listening and waits for the requests under way (10 s of network at most). Twice is harmless."""
+        """Stops listening, takes no more requests, and waits for those under way (2 s, then their connections are
+        cut). Twice is harmless."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -137,6 +139,9 @@ class _Server(TCPServer):
         self.server_address = listener.getsockname()
         self._threads = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="snowskin-http")
         self._room = threading.BoundedSemaphore(threads + WAITING_MAX)
+        self._change = threading.Condition()
+        self._connections: set[socket.socket] = set()
+        self._is_closing = False
 
     def process_request(self, request: Any, client_address: Any) -> None:
         if not self._room.acquire(blocking=False):
@@ -147,21 +152,42 @@ class _Server(TCPServer):
                 pass
             self.shutdown_request(request)
             return
+        with self._change:
+            self._connections.add(request)
         self._threads.submit(self._serve, request, client_address)
 
     def _serve(self, request: Any, client_address: Any) -> None:
         try:
-            self.finish_request(request, client_address)
+            if not self._is_closing:
+                self.finish_request(request, client_address)
         except Exception as error:
             # A peer that leaves in the middle is no matter of ours.
             log.debug("http: connection of %s ended: %s", client_address, error)
         finally:
+            with self._change:
+                self._connections.discard(request)
+                self._change.notify_all()
             self.shutdown_request(request)
             self._room.release()
 
     def server_close(self) -> None:
         super().server_close()
+        self._is_closing = True
+        # What has not been asked yet is not waited for; answers still go out.
+        self._cut(socket.SHUT_RD)
+        with self._change:
+            self._change.wait_for(lambda: not self._connections, CLOSE_TIMEOUT_S)
+        self._cut(socket.SHUT_RDWR)
         self._threads.shutdown(wait=True)
+
+    def _cut(self, how: int) -> None:
+        with self._change:
+            for connection in self._connections:
+                try:
+                    connection.shutdown(how)
+                except OSError:
+                    # The peer was quicker.
+                    pass
 
 
 def _handler(routes: dict[tuple[str, str], Route], body_max: int, unknown_method: int) -> Any:
