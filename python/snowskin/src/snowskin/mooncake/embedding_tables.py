@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..errors import NOT_SUPPORTED, not_supported
+from ..errors import NOT_SUPPORTED, NotSupported, not_supported
 
 
 class EngramStoreConfig:
@@ -19,7 +19,39 @@ class EngramStore:
     """Embedding tables in the store: not supported, making one raises `NotSupported`."""
 
     def __init__(self, layer_id: int, config: EngramStoreConfig, store: Any = None) -> None:
-        raise not_supported("EngramStore: embedding tables are not supported")
+        raise _no_tables()
+
+    def get_table_vocab_sizes(self) -> list[int]:
+        """Never called: there are no instances."""
+        raise _no_tables()
+
+    def get_store_keys(self) -> list[str]:
+        """Never called: there are no instances."""
+        raise _no_tables()
+
+    def get_num_heads(self) -> int:
+        """Never called: there are no instances."""
+        raise _no_tables()
+
+    def get_embedding_dim(self) -> int:
+        """Never called: there are no instances."""
+        raise _no_tables()
+
+    def populate(self, embedding_buffers: list[Any]) -> None:
+        """Never called: there are no instances."""
+        raise _no_tables()
+
+    def lookup(self, row_ids: Any) -> Any:
+        """Never called: there are no instances."""
+        raise _no_tables()
+
+    def remove_from_store(self, force: bool = False) -> int:
+        """Never called: there are no instances."""
+        raise _no_tables()
+
+
+def _no_tables() -> NotSupported:
+    return not_supported("EngramStore: embedding tables are not supported")
 
 
 class MooncakeDistributedNoFRegister:

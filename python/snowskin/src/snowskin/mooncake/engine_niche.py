@@ -64,10 +64,17 @@ class RpcInterface:
 class ReceivedData:
     """What a callback of `RpcInterface` would get; there is none."""
 
-    source_address: str
-    data_size: int
-
     def __init__(self) -> None:
+        raise not_supported("ReceivedData: nothing is received")
+
+    @property
+    def source_address(self) -> str:
+        """Never asked: there are no instances."""
+        raise not_supported("ReceivedData: nothing is received")
+
+    @property
+    def data_size(self) -> int:
+        """Never asked: there are no instances."""
         raise not_supported("ReceivedData: nothing is received")
 
     def get_bytes(self) -> bytes:
@@ -82,12 +89,27 @@ class ReceivedData:
 class ReceivedTensor:
     """What a callback of `RpcInterface` would get; there is none."""
 
-    source_address: str
-    dtype: str
-    shape: list[int]
-    total_bytes: int
-
     def __init__(self) -> None:
+        raise not_supported("ReceivedTensor: nothing is received")
+
+    @property
+    def source_address(self) -> str:
+        """Never asked: there are no instances."""
+        raise not_supported("ReceivedTensor: nothing is received")
+
+    @property
+    def dtype(self) -> str:
+        """Never asked: there are no instances."""
+        raise not_supported("ReceivedTensor: nothing is received")
+
+    @property
+    def shape(self) -> list[int]:
+        """Never asked: there are no instances."""
+        raise not_supported("ReceivedTensor: nothing is received")
+
+    @property
+    def total_bytes(self) -> int:
+        """Never asked: there are no instances."""
         raise not_supported("ReceivedTensor: nothing is received")
 
     def get_data_as_bytes(self) -> bytes:
