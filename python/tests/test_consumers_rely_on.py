@@ -50,11 +50,12 @@ def test_batch_get_into_missing_small_and_large(store, new_key, registered):
     assert store.batch_get_into([missing, key, key], [a, a, a], [8, 7, 4096]) == [-704, -600, 8]
 
 
-def test_multi_buffer_reads_of_another_split_and_short(store, key, registered):
+def test_multi_buffer_reads_of_another_split_short_and_long(store, key, registered):
     store.put(key, pattern(100))
     a = registered(4096).address
     assert store.batch_get_into_multi_buffers([key], [[a, a + 60]], [[60, 40]]) == [100]
     assert store.batch_get_into_multi_buffers([key], [[a, a + 60]], [[60, 39]]) == [-600]
+    assert store.batch_get_into_multi_buffers([key], [[a, a + 60]], [[60, 41]]) == [-800]
 
 
 def test_unequal_list_lengths(store, new_key, registered):

@@ -41,6 +41,9 @@ reader = MooncakeDistributedStore()
 assert reader.setup("127.0.0.1", "P2PHANDSHAKE", 0, 16 << 20, "tcp", "", sys.argv[1]) == 0
 def device(number=1, of=store, size=SIZE):
     address = driver.fake_device_alloc(size, number)
+    if sys.argv[3] == "old-ascend":
+        # Old drivers only tell whether the device that is current on this thread can read an address.
+        driver.fake_make_current(number)
     assert address and of.register_buffer(address, size) == 0
     return address
 """
@@ -74,7 +77,7 @@ def run(request, pool, libraries):
         exit_code, lines = sides.run_python(
             PREPARE + code + CLOSE,
             env={"SNOWSKIN_DRIVER_LIBRARIES": setting, **(env or {})},
-            arguments=[pool.master.address, path],
+            arguments=[pool.master.address, path, request.param],
             seconds=60,
         )
         assert exit_code == 0, f"ended with {exit_code} after {lines}"
@@ -243,6 +246,7 @@ def test_registering_again_after_unregistering(run):
     assert run(
         """
 a = driver.fake_device_alloc(SIZE, 2)
+driver.fake_make_current(2)
 say([store.register_buffer(a, SIZE), store.register_buffer(a, SIZE), store.register_buffer(a + 4096, 4096)],
     [store.unregister_buffer(a), store.unregister_buffer(a), store.register_buffer(a, SIZE)])
 """
@@ -256,7 +260,8 @@ from mooncake.engine import TransferEngine
 one, two = TransferEngine(), TransferEngine()
 assert one.initialize("127.0.0.1", "P2PHANDSHAKE", "tcp", "") == 0
 assert two.initialize("127.0.0.1", "P2PHANDSHAKE", "tcp", "") == 0
-a, b = driver.fake_device_alloc(SIZE, 0), driver.fake_device_alloc(SIZE, 1)
+a, b = driver.fake_device_alloc(SIZE, 1), driver.fake_device_alloc(SIZE, 1)
+driver.fake_make_current(1)
 assert one.register_memory(a, SIZE) == 0 and two.register_memory(b, SIZE) == 0
 poke(a, pattern(SIZE))
 peer = f"127.0.0.1:{two.get_rpc_port()}"
@@ -275,6 +280,7 @@ from mooncake.engine import TransferEngine
 engine = TransferEngine()
 assert engine.initialize("127.0.0.1", "P2PHANDSHAKE", "ascend", "") == 0
 a = driver.fake_device_alloc(SIZE, 0)
+driver.fake_make_current(0)
 assert engine.register_memory(a, SIZE) == 0
 poke(a, pattern(SIZE))
 shared = MooncakeDistributedStore()

@@ -32,9 +32,14 @@ def test_remove_takes_keywords(store, key):
 
 
 @pytest.mark.parametrize("force", [False, True])
-def test_an_object_under_construction_is_not_removed(store, reader, key, force):
+@pytest.mark.differs(
+    "a put session keeps its pieces in the writer's memory and takes room in the pool at its end",
+    peer='-703',
+    ours='-704: the pool does not know the key yet',
+)
+def test_an_object_under_construction_is_not_removed(side, store, reader, key, force):
     assert store.batch_put_session_start([key], [64]) == [0]
-    assert reader.remove(key, force) == -703
+    assert reader.remove(key, force) == side.pick(ours=-704, peer=-703)
     assert store.batch_put_session_revoke([key]) == [0]
 
 

@@ -28,7 +28,7 @@ GUARDED = {
     "health_check()": [1],
     "close()": [0],
     "get_tensor('k')": [None],
-    "unmount_segment(['x'])": [-1, -600],
+    "unmount_segment(['x'])": [-1, -600, -1012],
 }
 UNGUARDED = {
     "put('k', b'v')": [-600],

@@ -293,31 +293,113 @@ def test_shards_from_memory(store, new_key, tensor, registered):
 # ----------------------------------------------------------------------------- niche forms
 
 
+def parallelism(*axes):
+    """A TensorParallelism of (kind, rank, size, further fields) each."""
+    made = module.TensorParallelism()
+    listed = []
+    for kind, rank, size, fields in axes:
+        axis = module.ParallelAxis()
+        axis.kind, axis.rank, axis.size = kind, rank, size
+        for name, value in fields.items():
+            setattr(axis, name, value)
+        listed.append(axis)
+    made.axes = listed
+    return made
+
+
+def test_a_tensor_without_parallelism_is_stored_as_it_is(store, new_key, tensor):
+    value, names = tensor((4, 2)), [new_key(str(i)) for i in range(3)]
+    assert store.put_tensor_with_parallelism(names[0], value) == 0
+    assert store.batch_put_tensor_with_parallelism([names[1]], [value]) == [0]
+    assert store.upsert_tensor_with_parallelism(names[2], value) == 0
+    assert all(same(store.get_tensor_with_parallelism(n), value) for n in names)
+    assert all(same(v, value) for v in store.batch_get_tensor_with_parallelism(names))
+
+
+@pytest.mark.differs(
+    "one product's weight synchronisation; no serving engine calls it",
+    peer='shards and a manifest',
+    ours="-1012 and None; the plain form, without parallelism, is there",
+)
+def test_one_axis_stores_the_local_shard_and_a_manifest(side, store, new_key, tensor):
+    value, name = tensor((4, 6)), new_key()
+    if not side.is_peer:
+        axis = parallelism(("tp", 0, 2, {"split_dim": 1}))
+        assert store.put_tensor_with_parallelism(name, value, parallelism=axis) == -1012
+        target = module.ReadTarget()
+        target.mode = "shard"
+        target.parallelism = axis
+        assert store.get_tensor_with_parallelism(name, target) is None
+        return
+    for rank in range(2):
+        shard = value[:, rank * 3 : rank * 3 + 3]
+        axis = parallelism(("tp", rank, 2, {"split_dim": 1}))
+        assert store.put_tensor_with_parallelism(name, shard, parallelism=axis) == 0
+    assert store.batch_is_exist([f"{name}_tp_0", f"{name}_tp_1", f"{name}__parallelism_manifest", name]) == [1, 1, 1, 0]
+    assert store.get_size(f"{name}__parallelism_manifest") == 96
+    target = module.ReadTarget()
+    target.mode = "shard"
+    target.parallelism = parallelism(("tp", 1, 2, {"split_dim": 1}))
+    assert (values(store.get_tensor_with_parallelism(name, target)) == values(value)[:, 3:]).all()
+    target = module.ReadTarget()
+    target.mode = "full"
+    target.parallelism = parallelism(("tp", 0, 2, {"split_dim": 1}))
+    assert same(store.get_tensor_with_parallelism(name, target), value)
+
+
+@pytest.mark.differs(
+    "one product's weight synchronisation; no serving engine calls it",
+    peer='partitions and a manifest',
+    ours="-1012 and None; the plain form, without parallelism, is there",
+)
+def test_a_writers_partition_is_cut_from_the_full_tensor(side, store, new_key, tensor):
+    value, name = tensor((4, 6)), new_key()
+
+    class Partition:
+        def __init__(self, rank):
+            self.rank, self.size, self.split_dim = rank, 2, 0
+
+    if not side.is_peer:
+        assert store.put_tensor_with_parallelism(name, value, writer_partition=Partition(0)) == -1012
+        return
+    for rank in range(2):
+        assert store.put_tensor_with_parallelism(name, value, writer_partition=Partition(rank)) == 0
+    assert store.batch_is_exist(
+        [f"{name}__writer_0of2_sd0", f"{name}__writer_1of2_sd0", f"{name}__writer_manifest"]
+    ) == [1, 1, 1]
+    target = module.ReadTarget()
+    target.mode = "full"
+    assert same(store.get_tensor_with_parallelism(name, target), value)
+
+
+def test_parallelism_and_writers_partition_exclude_each_other(store, key, tensor):
+    class Partition:
+        rank, size, split_dim = 0, 2, 0
+
+    axis = parallelism(("tp", 0, 2, {"split_dim": 0}))
+    code = store.put_tensor_with_parallelism(key, tensor((4,)), parallelism=axis, writer_partition=Partition())
+    assert code == -600
+
+
 @pytest.mark.parametrize(
-    "call,empty",
+    "axes",
     [
-        (lambda s, k, t: s.put_tensor_with_parallelism(k, t), None),
-        (lambda s, k, t: s.batch_put_tensor_with_parallelism([k], [t]), None),
-        (lambda s, k, t: s.upsert_tensor_with_parallelism(k, t), None),
+        [("tp", 2, 2, {"split_dim": 0})],
+        [("tp", 0, 2, {})],
+        [("dp", 0, 2, {"split_dim": 0})],
+        [("ep", 0, 2, {})],
+        [("tp", 0, 2, {"split_dim": 0}), ("tp", 0, 2, {"split_dim": 0})],
+        [("other", 0, 1, {})],
     ],
 )
 @pytest.mark.differs(
-    "one product's weight synchronisation; not called by a serving engine", peer="stored", ours="-1012, or stored"
+    "one product's weight synchronisation; no serving engine calls it",
+    peer='-600',
+    ours="-1012 and None; the plain form, without parallelism, is there",
 )
-def test_parallel_writers(side, store, key, tensor, call, empty):
-    answer = call(store, key, tensor((4, 2)))
-    code = answer[0] if isinstance(answer, list) else answer
-    assert code in side.pick(ours=(0, -1012), peer=(0,))
-
-
-@pytest.mark.differs(
-    "one product's weight synchronisation; not called by a serving engine", peer="the tensor", ours="None, or the tensor"
-)
-def test_parallel_readers(side, store, key, tensor):
-    value = tensor((4, 2))
-    store.put_tensor(key, value)
-    found = store.get_tensor_with_parallelism(key)
-    assert (found is None and not side.is_peer) or same(found, value)
+def test_axes_that_make_no_sense_are_refused(side, store, key, tensor, axes):
+    code = store.put_tensor_with_parallelism(key, tensor((4, 2)), parallelism=parallelism(*axes))
+    assert code == side.pick(ours=-1012, peer=-600)
 
 
 def test_safetensors_round_trip(side, store, new_key, tensor, tmp_path):

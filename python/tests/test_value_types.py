@@ -183,22 +183,17 @@ def test_no_replica_of_any_kind_is_refused(store, key):
     assert store.is_exist(key) == 0
 
 
-@pytest.mark.differs(
-    "there is no NVMe-oF tier here, and an unsupported call says so by its own code",
-    peer="-600 in builds without NoF",
-    ours="-600 or -1012",
-)
-def test_nof_replicas_are_refused_where_there_are_none(side, store, key):
-    assert put_with(store, key, nof_replica_num=1) in side.pick(ours=(-600, -1012), peer=(-600,))
+def test_nof_replicas_are_refused_where_there_are_none(store, key):
+    assert put_with(store, key, nof_replica_num=1) == -600
 
 
 @pytest.mark.differs(
     "there is no DFS tier here, and an unsupported call says so by its own code",
     peer="-1601",
-    ours="-1601 or -1012",
+    ours="-1012",
 )
 def test_dfs_replicas_are_refused_where_there_are_none(side, store, key):
-    assert put_with(store, key, dfs_replica_num=1) in side.pick(ours=(-1601, -1012), peer=(-1601,))
+    assert put_with(store, key, dfs_replica_num=1) == side.pick(ours=-1012, peer=-1601)
 
 
 def test_soft_pin_time_needs_the_enable_action(store, key):
@@ -230,12 +225,7 @@ def test_known_preferred_segment_is_used(store, key):
 
 
 @pytest.mark.parametrize("writer", ["put", "put_batch", "put_parts", "put_from", "batch_put_from", "upsert"])
-@pytest.mark.differs(
-    "placing an object on one node is what the pool does anyway, so the wish is met and not refused",
-    peer="-600 from every writer but the multi-buffer one",
-    ours="-600 or 0",
-)
-def test_allocation_in_one_node_is_asked_of_the_multi_buffer_writer(side, store, key, registered, writer):
+def test_allocation_in_one_node_is_asked_of_the_multi_buffer_writer(store, key, registered, writer):
     config = ReplicateConfig()
     config.prefer_alloc_in_same_node = True
     region = registered(4096, b"x" * 4096)
@@ -247,7 +237,7 @@ def test_allocation_in_one_node_is_asked_of_the_multi_buffer_writer(side, store,
         "batch_put_from": lambda: store.batch_put_from([key], [region.address], [16], config)[0],
         "upsert": lambda: store.upsert(key, b"v", config),
     }
-    assert calls[writer]() in side.pick(ours=(-600, 0), peer=(-600,))
+    assert calls[writer]() == -600
 
 
 @pytest.mark.parametrize("data_type", list(ObjectDataType.__members__.values()), ids=lambda t: t.name)
