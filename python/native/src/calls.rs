@@ -8,12 +8,13 @@ use crate::open::Open;
 use crate::runs::total;
 use crate::watch::is_loss;
 use snowskin_client::{
-    ExistsOptions, GetItem, GetOptions, Presence, PutOptions, Source, Stored, Target,
+    CallOptions, ExistsOptions, GetItem, GetOptions, Presence, PutOptions, Source, Stored, Target,
 };
 use snowskin_device::{DeviceError, Gather, Run, Scatter};
 use snowskin_types::call::PutMode;
 use snowskin_types::limits::data_timeout;
 use snowskin_types::{Code, Failure, Key, Stage};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Results by key.
@@ -81,11 +82,55 @@ impl Open {
                 .map(|(key, _)| Err(self.no_master(key)))
                 .collect();
         }
+        if options.mode == PutMode::Replace && !options.groups.is_empty() {
+            return self.replace_in_groups(items, options);
+        }
+        self.put_all(items, options)
+    }
+
+    fn put_all(&self, items: &[(&[u8], Source<'_>)], options: &PutOptions) -> Results<()> {
         let stored = self.client.put_batch(items, options);
         self.look_after(&stored);
         let results = stored.into_iter().zip(items);
         results
             .map(|(result, (key, _))| done(result, options.mode, key))
+            .collect()
+    }
+
+    /// An object stays in its group: replacing it under another one is refused.
+    fn replace_in_groups(
+        &self,
+        items: &[(&[u8], Source<'_>)],
+        options: &PutOptions,
+    ) -> Results<()> {
+        let in_other = |key: &[u8], group: &Option<Arc<str>>| {
+            let wanted = group.as_ref()?;
+            let found = self.client.stat_object(key, &CallOptions::default());
+            let present = found.ok().flatten()?.attributes.group?;
+            (present != *wanted).then(|| {
+                let text = format!("the object is in the group {present:?} and stays there");
+                invalid(Stage::Reserve, text)
+            })
+        };
+        let none = None;
+        let mut refused = Vec::with_capacity(items.len());
+        let mut good = Vec::with_capacity(items.len());
+        for (index, item) in items.iter().enumerate() {
+            let refusal = in_other(item.0, options.groups.get(index).unwrap_or(&none));
+            if refusal.is_none() {
+                good.push(item.clone());
+            }
+            refused.push(refusal);
+        }
+        let options = without_groups_of(options, &refused);
+        let mut stored = self.put_all(&good, &options).into_iter();
+        refused
+            .into_iter()
+            .zip(items)
+            .map(|(refused, (key, _))| match refused {
+                Some(failure) => Err(about(failure, key)),
+                None => stored.next().unwrap_or_else(|| Err(lost())),
+            })
             .collect()
     }
 

@@ -37,30 +37,12 @@ pub(crate) struct MemoryDescriptor {
     buffer_descriptor: Py<Descriptor>,
 }
 
-#[pymethods]
-impl MemoryDescriptor {
-    #[new]
-    fn new(py: Python<'_>) -> PyResult<Self> {
-        Ok(MemoryDescriptor {
-            buffer_descriptor: Py::new(py, Descriptor::default())?,
-        })
-    }
-}
-
 /// A replica on a disk.
 #[pyclass(module = "snowskin._native", get_all, set_all)]
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(crate) struct DiskDescriptor {
     file_path: String,
     object_size: u64,
-}
-
-#[pymethods]
-impl DiskDescriptor {
-    #[new]
-    fn new() -> Self {
-        Self::default()
-    }
 }
 
 /// One replica of an object.

@@ -199,6 +199,14 @@ impl TransferEngine {
     }
 }
 
+impl Drop for TransferEngine {
+    fn drop(&mut self) {
+        // The last share of an engine closes it, which waits for threads: not with the interpreter.
+        let engine = std::mem::replace(&mut self.engine, Engine::new(Registry::default()));
+        Python::attach(|py| py.detach(move || drop(engine)));
+    }
+}
+
 #[pymethods]
 impl TransferEngine {
     #[classattr]

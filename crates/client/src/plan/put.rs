@@ -200,7 +200,7 @@ impl Put {
                 }
             }
             self.cancel(self.deadline, out);
-            self.reserve(out);
+            self.reserve(now, out);
         }
     }
 
@@ -510,7 +510,7 @@ impl Put {
         self.finish(index, Err(failure), out);
     }
 
-    fn reserve(&mut self, out: &mut Vec<Step>) {
+    fn reserve(&mut self, now: Now, out: &mut Vec<Step>) {
         let wanted = self.in_state(State::ToReserve);
         let sizes = wanted.iter().map(|&i| self.items[i].reserve_bytes());
         for run in split::runs(sizes) {
@@ -522,6 +522,8 @@ impl Put {
                 let item = &mut self.items[index];
                 item.state = State::Reserving;
                 item.attempts += 1;
+                // The time that the question takes is part of the patience.
+                item.unanswered.get_or_insert(now);
                 items.push(Reserve {
                     size: item.ask.size,
                     mode: item.ask.mode,
