@@ -138,7 +138,8 @@ impl World {
                     }
                     self.watch.batches.entry((*session, *seq)).or_insert(told);
                 }
-                FromNode::Pong { .. } => {}
+                // The simulated nodes only crash; they never leave in good order.
+                FromNode::Pong { .. } | FromNode::Leave { .. } => {}
             },
             Seen::DirectoryEffect(Effect::Reply { id, reply }) => self.replied(*id, reply),
             Seen::DirectoryEffect(Effect::Send { link, message }) => {

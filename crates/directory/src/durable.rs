@@ -114,15 +114,22 @@ impl Directory {
 
     /// Gives a node up for good.
     pub(crate) fn begin_forget(&mut self, ix: NodeIx) {
-        if self.now < self.durable.pause_until || self.forgotten.len() >= FORGOTTEN_MAX {
+        let full = self.forgotten.len() >= FORGOTTEN_MAX;
+        if self.now < self.durable.pause_until {
             return;
         }
         if let Some(node) = self.nodes.get_mut(ix)
             && !node.forgetting
+            && (node.left || !full)
         {
             node.forgetting = true;
-            let (node, epoch) = (node.id, node.epoch);
-            self.persist(Record::Forget { node, epoch }, What::Forget(node, epoch));
+            let (left, node, epoch) = (node.left, node.id, node.epoch);
+            let record = if left {
+                Record::Left { node, epoch }
+            } else {
+                Record::Forget { node, epoch }
+            };
+            self.persist(record, What::Forget(node, epoch));
         }
     }
 
@@ -178,10 +185,13 @@ impl Directory {
         if !done {
             return;
         }
-        let life = node.life;
+        let (life, left) = (node.life, node.left);
         self.nodes.remove(ix);
         self.outbox.discard(ix);
-        self.forgotten.insert(id, epoch);
+        // A life that has left does not return, so there is nothing to remember of it.
+        if !left {
+            self.forgotten.insert(id, epoch);
+        }
         self.bury(life);
         self.count(Counter::NodesForgotten, 1);
         self.count_incomplete();

@@ -26,6 +26,8 @@ pub enum Record {
     ClearMark { node: NodeId },
     /// The node is no longer known; whatever it still tells of this epoch is refused.
     Forget { node: NodeId, epoch: Epoch },
+    /// The node has left in this epoch and does not return in it: nothing need be known of it.
+    Left { node: NodeId, epoch: Epoch },
 }
 
 /// What a node record says after a restart.
@@ -106,6 +108,8 @@ pub enum Counter {
     Abandoned,
     /// Nodes forgotten.
     NodesForgotten,
+    /// Nodes that left in good order.
+    NodesLeft,
     /// Writes that waited for space, as their nodes tell.
     PutWaited,
     /// Writes that waited for space in vain, as their nodes tell.

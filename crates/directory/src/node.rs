@@ -4,7 +4,7 @@ use crate::event::LinkId;
 use crate::object::{Ix, LifeIx, NO_LIFE};
 use snowskin_types::call::NodeState;
 use snowskin_types::id::{Epoch, NodeId, Seq, Session};
-use snowskin_types::limits::{SERVING_LEASE, SERVING_MARGIN};
+use snowskin_types::limits::{BROKEN_LINK_GONE, SERVING_LEASE, SERVING_MARGIN};
 use snowskin_types::link::{NodeFigures, Stamp};
 use snowskin_types::time::{Millis, Now};
 use snowskin_types::version::Version;
@@ -93,6 +93,10 @@ pub(crate) struct Node {
     pub(crate) session: Option<Session>,
     pub(crate) last_seq: Seq,
     pub(crate) heard: Now,
+    /// Since when its link is broken; none with a link, and before the first one.
+    pub(crate) broken: Option<Now>,
+    /// It said that this life ends.
+    pub(crate) left: bool,
     pub(crate) state: NodeState,
     /// Latest moment told by the node, and when it came.
     pub(crate) stamp: Stamp,
@@ -146,11 +150,13 @@ pub(crate) fn serving_end(at: Now) -> Now {
     at + SERVING_LEASE + SERVING_MARGIN
 }
 
-/// The state that a silence means.
-pub(crate) fn state_of(linked: bool, silence: Millis, suspect: Millis, gone: Millis) -> NodeState {
-    if silence > gone {
+/// The state that a silence means, or a broken link.
+pub(crate) fn state_of(node: &Node, now: Now, suspect: Millis, gone: Millis) -> NodeState {
+    let silence = now.since(node.heard);
+    let broken = node.broken.map(|at| now.since(at));
+    if node.left || silence > gone || broken.is_some_and(|time| time > BROKEN_LINK_GONE) {
         NodeState::Gone
-    } else if !linked || silence > suspect {
+    } else if node.session.is_none() || silence > suspect {
         NodeState::Suspect
     } else {
         NodeState::Alive
@@ -267,6 +273,8 @@ impl Nodes {
             link: None,
             session: None,
             last_seq: Seq(0),
+            broken: None,
+            left: false,
             heard: now,
             state: NodeState::Suspect,
             stamp: Stamp(0),

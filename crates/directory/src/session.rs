@@ -69,7 +69,28 @@ impl Directory {
                 self.heard(ix);
                 self.release_withheld(ix);
             }
+            FromNode::Leave { session } => {
+                if let Some(ix) = self.in_session(link, session) {
+                    self.on_leave(ix);
+                }
+            }
         }
+    }
+
+    /// A life ends in good order: it serves nothing any more, so nobody has to wait for its lease.
+    fn on_leave(&mut self, ix: NodeIx) {
+        let now = self.now;
+        self.end_session(ix, true);
+        if let Some(node) = self.nodes.get_mut(ix) {
+            node.left = true;
+            node.state = NodeState::Gone;
+            node.serving_until = now;
+            node.stop_seen = true;
+        }
+        self.begin_forget(ix);
+        self.count(Counter::NodesLeft, 1);
+        self.waits.recheck();
+        self.want_continue();
     }
 
     /// Adds what was done since the node told last. What an unknown life did before counts too: nothing is
@@ -257,6 +278,7 @@ impl Directory {
             let old = std::mem::replace(&mut node.life, life);
             node.epoch = register.epoch;
             node.complete = false;
+            node.left = false;
             // What was changed while the old process was away concerned its memory only.
             node.mark = Mark::None;
             node.refuse_below = Version::NONE;
@@ -312,6 +334,7 @@ impl Directory {
         node.stamp = register.stamp;
         node.stamp_at = received;
         node.heard = now;
+        node.broken = None;
         node.nonce = 0;
         let mut retiring = false;
         if let Some(life) = self.nodes.life_mut(life) {
@@ -401,6 +424,7 @@ impl Directory {
 
     /// The end of a session frees nothing; the node stays the owner of all it was.
     pub(crate) fn end_session(&mut self, ix: NodeIx, close: bool) {
+        let now = self.now;
         let Some(link) = self.nodes.unbind(ix) else {
             return;
         };
@@ -411,6 +435,7 @@ impl Directory {
         self.placeable = None;
         if let Some(node) = self.nodes.get_mut(ix) {
             node.ping_due = Now::NEVER;
+            node.broken = Some(now);
             node.inventoried = false;
             node.resend = false;
             if node.state == NodeState::Alive {

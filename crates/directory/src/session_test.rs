@@ -339,7 +339,8 @@ fn a_returning_owner_is_told_to_retire_before_it_may_serve_again() {
     w.lose(links[0]);
     w.pass(6_000);
     let id = w.ask(World::remove_request(&["k"], true));
-    assert_eq!(w.removed(id), Some(vec![0]));
+    // It was hidden by then, and is removed all the same.
+    assert_eq!(w.removed(id), Some(vec![-704]));
     w.clear();
     let link = w.rejoin(1, 1);
     let sent = w.sent(link);
@@ -541,5 +542,84 @@ fn without_numbers_a_late_publish_makes_a_ghost() {
     let seq = w.last_seq(links[0]);
     w.tell(links[0], vec![retract("k", v), absent("k", v)]);
     w.tell_at(links[0], seq, vec![publish("k", v)]);
+    assert_eq!(w.found("k"), Some(v));
+}
+
+fn leave(w: &mut World, link: LinkId) {
+    let session = w.sessions.get(&link).copied().unwrap_or_default();
+    let message = FromNode::Leave { session };
+    w.feed(Event::Node { link, message });
+}
+
+#[test]
+fn a_node_that_leaves_is_gone_at_once_and_leaves_nothing_behind() {
+    let (mut w, links) = World::nodes(2);
+    w.put(links[0], 1, "k");
+    let v = w.put(links[1], 2, "stays");
+    leave(&mut w, links[0]);
+    assert_eq!(w.exists("k"), Existing::No);
+    assert_eq!(w.found("k"), None);
+    assert_eq!(w.found("stays"), Some(v));
+    assert_eq!(state(&w, 1), None);
+    assert!(matches!(w.records.last(), Some((_, Record::Left { .. }))));
+    w.pass(1_000);
+    assert_eq!(w.d.gauges().entries, 1);
+    assert_eq!(w.counted(Counter::NodesLeft), 1);
+    // Its address may be used by another process at once.
+    w.join(1, 2);
+    assert_eq!(state(&w, 1), Some(NodeState::Alive));
+}
+
+#[test]
+fn a_forced_remove_waits_for_no_node_that_has_left() {
+    let (mut w, links) = World::nodes(2);
+    w.put(links[0], 1, "k");
+    w.exists("k");
+    let id = w.ask(World::remove_request(&["k"], true));
+    assert_eq!(w.removed(id), None);
+    leave(&mut w, links[0]);
+    assert_eq!(w.removed(id), Some(vec![0]));
+}
+
+#[test]
+fn a_node_that_leaves_stays_hidden_while_its_record_cannot_be_written() {
+    let (mut w, links) = World::nodes(2);
+    w.put(links[0], 1, "k");
+    w.disk_ok = false;
+    leave(&mut w, links[0]);
+    w.pass(400);
+    assert_eq!(w.exists("k"), Existing::No);
+    assert_eq!(state(&w, 1), Some(NodeState::Gone));
+    w.disk_ok = true;
+    w.pass(20_000);
+    assert_eq!(state(&w, 1), None);
+}
+
+#[test]
+fn a_leave_of_a_former_session_is_ignored() {
+    let (mut w, links) = World::nodes(2);
+    w.put(links[0], 1, "k");
+    let session = w.sessions.get(&links[0]).copied().unwrap_or_default();
+    w.lose(links[0]);
+    let link = w.rejoin(1, 1);
+    let message = FromNode::Leave { session };
+    w.feed(Event::Node { link, message });
+    assert_eq!(state(&w, 1), Some(NodeState::Alive));
+    assert_eq!(w.counted(Counter::NodesLeft), 0);
+}
+
+#[test]
+fn a_node_whose_link_broke_is_hidden_soon_and_shown_when_it_comes_back() {
+    let (mut w, links) = World::nodes(2);
+    let v = w.put(links[0], 1, "k");
+    w.lose(links[0]);
+    w.pass(1_000);
+    assert_eq!(state(&w, 1), Some(NodeState::Suspect));
+    assert_ne!(w.exists("k"), Existing::No);
+    w.pass(1_000);
+    assert_eq!(state(&w, 1), Some(NodeState::Gone));
+    assert_eq!(w.exists("k"), Existing::No);
+    let link = w.rejoin(1, 1);
+    w.tell(link, vec![told("k", v, true), NodeItem::InventoryEnd]);
     assert_eq!(w.found("k"), Some(v));
 }

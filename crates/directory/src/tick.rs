@@ -4,7 +4,6 @@ use crate::directory::Directory;
 use crate::effect::{Counter, Effect};
 use crate::node::{Mark, NodeIx, state_of};
 use crate::timers::Reason;
-use snowskin_types::call::NodeState;
 use snowskin_types::limits::{FORGET_AFTER, SELF_DOUBT, SLICE_ITEMS};
 use snowskin_types::time::Millis;
 
@@ -48,6 +47,7 @@ impl Directory {
         for ix in self.nodes.indices() {
             if let Some(node) = self.nodes.get_mut(ix) {
                 node.heard = now;
+                node.broken = node.broken.map(|_| now);
             }
         }
         self.count(Counter::SelfDoubt, 1);
@@ -63,7 +63,7 @@ impl Directory {
                 continue;
             };
             let silence = now.since(node.heard);
-            let state = state_of(node.session.is_some(), silence, suspect, gone);
+            let state = state_of(node, now, suspect, gone);
             if state != node.state {
                 node.state = state;
                 self.placeable = None;
@@ -75,7 +75,7 @@ impl Directory {
             }
             let serves = node.session.is_some() && !node.withheld;
             let (ping, mark) = (node.ping_due <= now, node.mark);
-            let forget = state == NodeState::Gone && node.stopped(now) && silence > FORGET_AFTER;
+            let forget = node.stopped(now) && (silence > FORGET_AFTER || node.left);
             if ends && serves {
                 self.withhold(ix);
             }

@@ -40,6 +40,7 @@ ops! {
     RemoveAll = "master_remove_all", None, "removes of all keys";
     Mount = "master_mount_segment", None, "first registrations of a node's process life";
     Remount = "master_remount_segment", None, "registrations of a node that had a session before";
+    Unmount = "master_unmount_segment", None, "nodes that left in good order";
     Ping = "master_ping", None, "heartbeats of nodes";
     Report = "snowskin_report", None, "reports of missing or damaged replicas";
     List = "snowskin_list", None, "pages of key listings";

@@ -96,6 +96,7 @@ impl Link {
                 }
             }
             FromNode::Pong { .. } => ledger.single(Op::Ping),
+            FromNode::Leave { .. } => ledger.single(Op::Unmount),
         }
     }
 

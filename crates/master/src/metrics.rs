@@ -527,6 +527,11 @@ const DIRECTORY: &[(Counter, &str, &str)] = &[
         "nodes forgotten after a long absence",
     ),
     (
+        Counter::NodesLeft,
+        "nodes_left",
+        "nodes that left in good order",
+    ),
+    (
         Counter::PutWaited,
         "put_wait",
         "writes that waited for space, over all nodes",

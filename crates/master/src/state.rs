@@ -326,6 +326,12 @@ fn apply(nodes: &mut redb::Table<'_, u64, NodeRow>, record: &Record) -> Result<(
             ),
             _ => Ok(()),
         },
+        Record::Left { node, epoch } => {
+            if read(nodes, *node)?.is_some_and(|row| row.epoch == *epoch) {
+                nodes.remove(node.0)?;
+            }
+            Ok(())
+        }
     }
 }
 

@@ -60,6 +60,8 @@ struct Inner {
     /// When the clock will look at the store next.
     planned: Now,
     closed: bool,
+    /// The last word to the master is under way.
+    leaving: bool,
     /// An event is being handled; found set, a panic has left the store half-changed.
     busy: bool,
 }
@@ -104,6 +106,7 @@ impl Engine {
                 cluster: None,
                 planned: Now(0),
                 closed: false,
+                leaving: false,
                 busy: false,
             }),
             failed: Cancel::new(),
@@ -494,6 +497,11 @@ impl Engine {
         self.end(&mut self.inner.lock());
     }
 
+    /// True when the master is being told of the end.
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.inner.lock().leaving
+    }
+
     /// True once everything has been ended.
     pub(crate) fn is_closed(&self) -> bool {
         self.inner.lock().closed
@@ -502,10 +510,8 @@ impl Engine {
     fn end(&self, inner: &mut Inner) {
         inner.closed = true;
         inner.scrubber = None;
-        inner.session = None;
-        if let Some(link) = inner.link.take() {
-            link.end.cancel();
-        }
+        let session = inner.session.take();
+        let link = inner.link.take();
         for (_, slot) in inner.writes.drain() {
             slot.cut.cancel();
             let refused = || Err(self.stopping(error::Stage::Write));
@@ -521,6 +527,15 @@ impl Engine {
         self.session_changed.notify_all();
         // Readers of the same host must not believe a node that has gone.
         self.memory.serve_until(Now(0));
+        // Only now is it true that nothing is served: the master may be told. It closes the link then.
+        if let Some(link) = link {
+            let leave = session.map(|session| FromNode::Leave { session });
+            let told = leave.is_some_and(|leave| link.queue.try_send(leave).is_ok());
+            inner.leaving = told;
+            if !told {
+                link.end.cancel();
+            }
+        }
     }
 
     pub(crate) fn stopping(&self, stage: error::Stage) -> Failure {

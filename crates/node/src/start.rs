@@ -6,7 +6,7 @@ use crate::endpoint::NodeEndpoint;
 use crate::engine::Engine;
 use crate::link::LinkError;
 use crate::local::Handle;
-use crate::memory::{CONTROL_BYTES, NodeMemory};
+use crate::memory::{CONTROL_BYTES, NodeMemory, unlockable};
 use crate::metrics::Metrics;
 use crate::scrub::Scrubber;
 use crate::session::{self, Attempts, Peer};
@@ -21,7 +21,7 @@ use snowskin_runtime::{net, rng};
 use snowskin_store::{Store, arena};
 use snowskin_transfer::tcp::server::{Server, ServerOptions};
 use snowskin_types::id::{ClusterId, Epoch, NodeId, Session};
-use snowskin_types::limits::{CONNECT_TIMEOUT, NODE_CONNECTIONS_MAX};
+use snowskin_types::limits::{CONNECT_TIMEOUT, LEAVE_WAIT, NODE_CONNECTIONS_MAX};
 use snowskin_types::object::Place;
 use std::net::{SocketAddr, TcpListener};
 use std::ops::ControlFlow;
@@ -29,6 +29,7 @@ use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::time::{Duration, Instant, SystemTime};
 use tokio::runtime::Runtime;
+use tokio::time::timeout;
 
 /// Files that a node opens beside its connections.
 const FILES_MIN: u64 = 64;
@@ -69,6 +70,9 @@ impl Node {
             Locking::Pageable,
             FILES_MIN,
         )?;
+        if let Some(error) = unlockable(&limits, data_bytes.saturating_add(CONTROL_BYTES)) {
+            tracing::info!(%error, "the segment is served unlocked, which needs no such limit; a fabric could not register it");
+        }
         let epoch = new_epoch().map_err(system("get randomness"))?;
         let memory = NodeMemory::new(data_bytes, epoch)?;
         let listener = match config.listening {
@@ -477,15 +481,23 @@ impl Running {
             let _ended = EndOnPanic(Arc::clone(&engine));
             control.block_on(async {
                 let session = session::keep(Arc::clone(&engine), peer, attempts, random);
-                let session = async {
-                    session.await;
-                    // Refused for good: the clock goes on until the start has told so.
-                    std::future::pending::<()>().await;
-                };
-                tokio::select! {
-                    () = stop.cancelled() => {}
-                    () = session => {}
-                    () = engine.drive() => {}
+                let mut session = std::pin::pin!(session);
+                let mut ended = false;
+                let mut clock = std::pin::pin!(engine.drive());
+                loop {
+                    tokio::select! {
+                        () = stop.cancelled() => break,
+                        // Refused for good: the clock goes on until the start has told so.
+                        () = &mut session, if !ended => ended = true,
+                        () = &mut clock => break,
+                    }
+                }
+                // The master is told of the end, and closes the link when it has taken notice.
+                if !ended
+                    && engine.is_leaving()
+                    && timeout(LEAVE_WAIT.duration(), session).await.is_err()
+                {
+                    tracing::debug!("the master did not take notice of the end in time");
                 }
             });
             // A name look-up may still be under way; nothing waits for it.
@@ -495,8 +507,8 @@ impl Running {
 
     fn stop_all(&mut self) -> Result<(), StopError> {
         let deadline = Instant::now() + STOP_TIMEOUT;
-        self.stop.cancel();
         self.handle.engine.close();
+        self.stop.cancel();
         let mut result = Ok(());
         if let (Some(server), Some(data)) = (self.server.take(), self.data.take()) {
             result = stop_server(server, data);

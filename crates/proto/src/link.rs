@@ -80,6 +80,9 @@ fn from_node_wire(message: &FromNode) -> from_node::Message {
             policy: policy.as_deref().map(cut),
             figures: figures_wire(*figures),
         }),
+        FromNode::Leave { session } => from_node::Message::Leave(wire::Leave {
+            session: session_wire(*session),
+        }),
     }
 }
 
@@ -115,6 +118,9 @@ fn from_node(message: from_node::Message) -> Result<FromNode, DecodeError> {
                 })
                 .transpose()?,
             figures: figures(p.figures),
+        },
+        from_node::Message::Leave(l) => FromNode::Leave {
+            session: session(l.session),
         },
     })
 }

@@ -81,6 +81,11 @@ pub const PUT_WAIT: Millis = Millis(500);
 pub const LEASE_TTL: Millis = Millis(10_000);
 /// Default silence after which a node is suspect.
 pub const SUSPECT_AFTER: Millis = Millis(3_000);
+/// A node whose connection broke and that has not come back on a new one for this long is hidden: mostly
+/// its process has died. One that lives connects again within a fraction of it.
+pub const BROKEN_LINK_GONE: Millis = Millis(1_500);
+/// How long a node that ends waits for the master to have taken notice.
+pub const LEAVE_WAIT: Millis = Millis(1_000);
 /// Default silence after which a node is gone.
 pub const CLIENT_TTL: Millis = Millis(10_000);
 /// Default time after which another writer may preempt an unfinished put.

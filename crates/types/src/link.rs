@@ -128,6 +128,8 @@ pub enum FromNode {
         policy: Option<String>,
         figures: Option<NodeFigures>,
     },
+    /// This life ends: it serves nothing any more and its memory goes. The master answers by closing the link.
+    Leave { session: Session },
 }
 
 /// Master to node.

@@ -63,6 +63,11 @@ impl Durable {
                     known.forgotten = true;
                 }
             }
+            Record::Left { node, epoch } => {
+                if self.nodes.get(&node.0).is_some_and(|k| k.epoch == epoch) {
+                    self.nodes.remove(&node.0);
+                }
+            }
         }
     }
 }

@@ -444,6 +444,7 @@ pub fn from_node() -> Vec<(&'static str, FromNode)> {
                 figures: Some(figures()),
             },
         ),
+        ("from-node-leave", FromNode::Leave { session: session() }),
     ]
 }
 
