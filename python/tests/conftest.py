@@ -32,6 +32,13 @@ def peer_chosen(config):
     return config.getoption("--peer") or os.environ.get("SNOWSKIN_TEST_PEER") == "1"
 
 
+def pytest_ignore_collect(collection_path, config):
+    """The unit tests are of our own modules."""
+    if peer_chosen(config) and collection_path.name == "unit":
+        return True
+    return None
+
+
 def pytest_configure(config):
     config.addinivalue_line(
         "markers",

@@ -64,6 +64,17 @@ def test_the_endpoint_is_of_the_owner(store, reader, key):
     assert endpoint.split(":")[0] == store.get_hostname().split(":")[0]
 
 
+def test_the_preferred_segment_holds_the_object(own_pool):
+    pool = own_pool()
+    first, second = pool.open(segment=32 * MIB), pool.open(segment=32 * MIB)
+    config = ReplicateConfig()
+    for i in range(6):
+        config.preferred_segment = (first, second)[i % 2].get_hostname()
+        assert first.put(f"k{i}", b"x" * 1000, config) == 0
+    assert second.close() == 0
+    assert first.batch_is_exist([f"k{i}" for i in range(6)]) == [1, 0] * 3
+
+
 # ----------------------------------------------------------------------------- tasks
 
 

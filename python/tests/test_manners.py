@@ -217,3 +217,74 @@ def test_ctrl_c_reaches_a_python_loop(pool):
     )
     assert process.line(20) == "ready"
     assert process.end(signal.SIGINT) == 7
+
+
+@pytest.mark.differs(
+    "what lived in a dead process is a miss, at once and for everybody",
+    peer="existence answers 1 until client_ttl has run out",
+    ours="existence answers 0 within 2 s",
+)
+def test_what_a_dead_process_held_is_a_miss(side, joined):
+    pool, process, name = joined
+    reader = pool.open(segment=0)
+    # The only segment of the pool is that of the other process.
+    assert reader.put("held", pattern(MIB)) == 0
+    assert reader.get("held") == pattern(MIB)
+    process.end(signal.SIGKILL)
+    began = time.monotonic()
+    assert reader.get("held") == b""
+    assert time.monotonic() - began < 10
+    if side.is_peer:
+        assert reader.is_exist("held") == 1
+        return
+    sides.wait_until(lambda: reader.is_exist("held") == 0, 2, "the object is gone")
+    assert reader.batch_get_buffer(["held"]) == [None]
+    assert reader.put("held", b"v") == -200
+
+
+@pytest.mark.ours_only("the released package waits for its RPC deadline of 30 s, call by call")
+def test_a_frozen_master_costs_one_deadline(own_pool):
+    pool = own_pool()
+    store = pool.open(segment=16 * MIB)
+    assert store.put("k", b"v") == 0
+    os.kill(pool.master.process.child.pid, signal.SIGSTOP)
+    try:
+        began = time.monotonic()
+        first = store.is_exist("k")
+        assert time.monotonic() - began < 5.5 and first in (0, -901, -900)
+        began = time.monotonic()
+        for _ in range(20):
+            assert store.is_exist("k") == 0
+        assert time.monotonic() - began < 1
+        assert store.health_check() == 2
+    finally:
+        os.kill(pool.master.process.child.pid, signal.SIGCONT)
+    sides.wait_until(lambda: store.is_exist("k") == 1, 10, "the store asks the master again")
+    assert store.get("k") == b"v"
+
+
+@pytest.mark.ours_only("the released package leaves it to the caller")
+def test_unregistering_waits_for_transfers_under_way(own_pool):
+    pool = own_pool()
+    pool.open(segment=64 * MIB)
+    store = pool.open(segment=0)
+    size = 16 * MIB
+    region = Memory(size, pattern(size))
+    assert store.register_buffer(region.address, size) == 0
+    assert store.put_from("k", region.address, size) == 0
+    started, answers = threading.Event(), []
+
+    def read():
+        started.set()
+        for _ in range(20):
+            answers.append(store.get_into("k", region.address, size))
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    assert started.wait(10)
+    assert store.unregister_buffer(region.address) == 0
+    reader.join(30)
+    # Before it the reads were direct, after it they are copies; none was cut short.
+    assert answers == [size] * 20 and region[:size] == pattern(size)
+    assert store.unregister_buffer(region.address) == -600
+    region.free()

@@ -285,6 +285,24 @@ def test_tenants_are_accepted(pool, store, fresh, key):
     works(joined, key)
 
 
+@pytest.mark.differs(
+    "a tenant is a name space of its own, and no switch of the master makes two tenants share keys",
+    peer="ignored by a master without --enable_multi_tenants: all tenants share the keys",
+    ours="each tenant has its own keys; remove_all takes the caller's only",
+)
+def test_tenants_have_keys_of_their_own(side, pool, store, fresh, key):
+    other = fresh()
+    assert other.setup(dictionary(pool, tenant_id="team-b")) == 0
+    assert store.put(key, b"default") == 0
+    assert other.is_exist(key) == side.pick(ours=0, peer=1)
+    assert other.put(key, b"team-b") == 0
+    assert store.get(key) == b"default"
+    assert other.get(key) == side.pick(ours=b"team-b", peer=b"default")
+    if not side.is_peer:
+        assert other.remove_all(force=True) == 1
+        assert store.is_exist(key) == 1
+
+
 def test_setup_twice_makes_a_new_client(own_pool):
     pool = own_pool()
     store = pool.open(segment=16 * MIB)
