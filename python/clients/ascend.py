@@ -13,6 +13,7 @@ import tempfile
 import types
 from unittest.mock import MagicMock
 
+import memory  # first: it may name a driver
 import torch
 import transformers  # noqa: F401  before torch_npu is stood in for
 import vllm.config  # noqa: F401
@@ -63,8 +64,11 @@ def caches() -> list[list[torch.Tensor]]:
     generator = torch.Generator().manual_seed(int(seed))
     made = []
     for _, block in GROUPS:
-        half = (PREFIXES, block)
-        made.append([torch.cat([torch.randint(0, 256, half, dtype=torch.uint8, generator=generator), torch.zeros(half, dtype=torch.uint8)]) for _ in range(LAYERS)])
+        layers = [memory.zeros(2 * PREFIXES, block) for _ in range(LAYERS)]
+        for layer in layers:
+            memory.write(layer[:PREFIXES], torch.randint(0, 256, (PREFIXES, block), dtype=torch.uint8, generator=generator))
+            memory.fill(layer[PREFIXES:], 0)
+        made.append(layers)
     return made
 
 
@@ -97,6 +101,7 @@ if role == "put":
     assert backend.exists(everything[0]) == [1] * total
     backend.put(*batch([0], PREFIXES))  # a second put of other bytes changes nothing
     ready()
+    memory.report()
     backend.store.close()
     passed("vllm-ascend put")
 
@@ -104,21 +109,22 @@ if role == "put":
 assert backend.exists(everything[0]) == [1] * total
 assert backend.get(*everything) == [0] * total
 for layer in layers:
-    assert torch.equal(layer[:PREFIXES], layer[PREFIXES:])
+    assert torch.equal(memory.read(layer[:PREFIXES]), memory.read(layer[PREFIXES:]))
 print(f"got {total} objects of {LAYERS} parts")
 
 # Misses stay negative and touch nothing; the hits beside them succeed.
 keys, addresses, sizes = batch([1], PREFIXES)
-kv[1][0][PREFIXES:].zero_()
+memory.fill(kv[1][0][PREFIXES:], 0)
 keys[3] = key(1, "never put")
 answers = backend.get(keys, addresses, sizes)
 assert answers[3] < 0 and answers[:3] + answers[4:] == [0] * (PREFIXES - 1), answers
-assert int(kv[1][0][PREFIXES + 3].sum()) == 0
-assert torch.equal(kv[1][0][PREFIXES + 4 :], kv[1][0][4:PREFIXES])
+assert int(memory.read(kv[1][0][PREFIXES + 3]).sum()) == 0
+assert torch.equal(memory.read(kv[1][0][PREFIXES + 4 :]), memory.read(kv[1][0][4:PREFIXES]))
 
 # The scheduler's client holds no memory and only asks.
 scheduler = mooncake_backend.MooncakeBackend.create_scheduler_client(MagicMock())
 assert scheduler.exists(keys) == [1, 1, 1, 0] + [1] * (PREFIXES - 4)
+memory.report()
 scheduler.store.close()
 backend.store.close()
 passed("vllm-ascend")

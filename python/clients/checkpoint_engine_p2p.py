@@ -8,6 +8,7 @@ import types
 
 os.environ["RANK"] = "0"
 
+import memory  # first: it may name a driver
 import torch
 from checkpoint_engine import p2p_store
 
@@ -23,9 +24,13 @@ owner, taker = p2p_store.P2PStore(manager), p2p_store.P2PStore(manager)
 assert owner.addr != taker.addr
 
 torch.manual_seed(7)
-weights = {f"memory_pool_{i}": torch.randint(0, 256, (size,), dtype=torch.uint8) for i, size in enumerate([48 << 20, 3_000_001, 4097])}
+expected = {f"memory_pool_{i}": torch.randint(0, 256, (size,), dtype=torch.uint8) for i, size in enumerate([48 << 20, 3_000_001, 4097])}
+weights = {name: memory.zeros(pool.numel()) for name, pool in expected.items()}
+for name, pool in expected.items():
+    memory.write(weights[name], pool)
 owner.register_named_tensors(weights)
-bucket = torch.zeros(64 << 20, dtype=torch.uint8)
+bucket = memory.zeros(64 << 20)
+memory.fill(bucket, 0)
 taker.register_named_tensors({"ipc_buffer": bucket})
 
 # One bucket gathers pieces of every pool, at odd offsets and of odd lengths.
@@ -45,8 +50,8 @@ assert at < bucket.numel()
 taker.batch_transfer_sync_read(owner.addr, local, remote, lengths)
 for (name, offset, length), address in zip(pieces, local):
     start = address - bucket.data_ptr()
-    assert torch.equal(bucket[start : start + length], weights[name][offset : offset + length]), (name, offset)
-assert int(bucket[:5].sum()) == 0, "bytes before the first piece were touched"
+    assert torch.equal(memory.read(bucket[start : start + length]), expected[name][offset : offset + length]), (name, offset)
+assert int(memory.read(bucket[:5]).sum()) == 0, "bytes before the first piece were touched"
 print(f"read {len(pieces)} pieces, {sum(lengths)} bytes")
 
 # Memory that is no longer registered is refused, and can be registered again.
@@ -59,10 +64,11 @@ except AssertionError:
 else:
     raise SystemExit("a read of unregistered memory succeeded")
 owner.register_named_tensors(weights)
-bucket.zero_()
+memory.fill(bucket, 0)
 taker.batch_transfer_sync_read(owner.addr, local, remote, lengths)
 last_name, last_offset, last_length = pieces[-1]
 start = local[-1] - bucket.data_ptr()
-assert torch.equal(bucket[start : start + last_length], weights[last_name][last_offset : last_offset + last_length])
+assert torch.equal(memory.read(bucket[start : start + last_length]), expected[last_name][last_offset : last_offset + last_length])
 assert taker.unregister_named_tensors(["ipc_buffer"]) == 1
+memory.report()
 passed("checkpoint-engine P2PStore")

@@ -21,6 +21,7 @@ os.environ.update(
     SGLANG_FAILED_SESSION_PROBE_MAX_INTERVAL_S="0.3",
 )
 
+import memory  # first: it may name a driver
 import numpy as np
 import sglang.srt.disaggregation.mooncake.conn as mooncake
 import sglang.srt.distributed.device_communicators.mooncake_transfer_engine as wrapper
@@ -79,10 +80,11 @@ def filled(rows: int, width: int, salt: int) -> torch.Tensor:
 
 theirs = [filled(PAGES, PAGE_BYTES, i) for i in range(2 * LAYERS)]  # keys of all layers, then values of all layers
 their_aux = [filled(AUX_ITEMS, width, 100 + i) for i, width in enumerate(AUX_BYTES)]
+kv, aux = [memory.zeros(PAGES, PAGE_BYTES) for _ in theirs], [torch.zeros_like(t) for t in their_aux]
+for ours, source in zip(kv, theirs):
+    memory.write(ours, source if role == "prefill" else torch.zeros_like(source))
 if role == "prefill":
-    kv, aux = theirs, their_aux
-else:
-    kv, aux = [torch.zeros_like(t) for t in theirs], [torch.zeros_like(t) for t in their_aux]
+    aux = their_aux  # on the host, as in SGLang
 
 arguments = KVArgs()
 values = dict(
@@ -113,6 +115,11 @@ def outcome(part) -> int:
     return part.poll()
 
 
+def recoveries() -> float:
+    [metric] = mooncake.FAILED_SESSION_RECOVERIES.collect()
+    return metric.samples[0].value
+
+
 if role == "prefill":
     server = mooncake.MooncakeKVBootstrapServer(HOST, port)
     manager = mooncake.MooncakeKVManager(arguments, DisaggregationMode.PREFILL, context)
@@ -127,9 +134,9 @@ if role == "prefill":
         expected = KVPoll.Failed if room == 102 else KVPoll.Success
         assert outcome(sender) == expected, f"room {room}"
         if room == 102:
-            assert manager.failed_sessions, "a session that failed must be blacklisted"
-            until("a probe found the session alive", lambda: not manager.failed_sessions)
+            until("the session blacklisted, and found alive by a probe", lambda: recoveries() == 1)
     sys.stdin.readline()
+    memory.report()
     passed("SGLang PD prefill")
 
 manager = mooncake.MooncakeKVManager(arguments, DisaggregationMode.DECODE, context)
@@ -147,7 +154,7 @@ def receive(room: int) -> int:
 def check(room: int) -> None:
     here, there, slot, our_slot = ROOMS[room]
     for ours, source in zip(kv, theirs):
-        assert torch.equal(ours[there], source[here]), f"room {room}: pages differ"
+        assert torch.equal(memory.read(ours)[there], source[here]), f"room {room}: pages differ"
     for ours, source in zip(aux, their_aux):
         assert torch.equal(ours[our_slot], source[slot]), f"room {room}: auxiliary data differ"
 
@@ -155,14 +162,15 @@ def check(room: int) -> None:
 assert receive(101) == KVPoll.Success
 check(101)
 untouched = sorted(set(range(PAGES)) - set(ROOMS[101][1]))
-assert all(int(ours[untouched].sum()) == 0 for ours in kv), "pages of no request were written to"
+assert all(int(memory.read(ours)[untouched].sum()) == 0 for ours in kv), "pages of no request were written to"
 
 manager.deregister_buffer_to_engine()
 assert receive(102) == KVPoll.Failed
-assert all(int(ours[ROOMS[102][1]].sum()) == 0 for ours in kv)
+assert all(int(memory.read(ours)[ROOMS[102][1]].sum()) == 0 for ours in kv)
 print("refused while nothing is registered")
 
 manager.register_buffer_to_engine()
 assert receive(103) == KVPoll.Success
 check(103)
+memory.report()
 passed("SGLang PD decode")

@@ -14,6 +14,7 @@ from unittest.mock import MagicMock
 role, seed = sys.argv[1], int(sys.argv[2])
 os.environ.setdefault("VLLM_MOONCAKE_BOOTSTRAP_PORT", "51998")
 
+import memory  # first: it may name a driver
 import torch
 import vllm.distributed.kv_transfer.kv_connector.v1.mooncake.mooncake_connector as connector
 from vllm.config import KVTransferConfig
@@ -64,13 +65,10 @@ config.kv_transfer_config = KVTransferConfig(
 )
 
 # Two layers share one allocation, two have their own: vLLM registers storages, not layers.
-shared = torch.zeros((2, BLOCKS, page), dtype=torch.uint8)
-kv = {
-    names[0]: shared[0],
-    names[1]: shared[1],
-    names[2]: torch.zeros((BLOCKS, page), dtype=torch.uint8),
-    names[3]: torch.zeros((BLOCKS, page), dtype=torch.uint8),
-}
+shared = memory.zeros(2, BLOCKS, page)
+kv = {names[0]: shared[0], names[1]: shared[1], names[2]: memory.zeros(BLOCKS, page), names[3]: memory.zeros(BLOCKS, page)}
+for cache in kv.values():
+    memory.fill(cache, 0)
 
 
 def content(layer: int, block: int) -> torch.Tensor:
@@ -82,7 +80,7 @@ def holds(request: str, there: bool) -> bool:
     for layer, name in enumerate(names):
         for source, target in zip(*REQUESTS[request]):
             want = content(layer, source) if there else torch.zeros(page, dtype=torch.uint8)
-            if not torch.equal(kv[name][target], want):
+            if not torch.equal(memory.read(kv[name][target]), want):
                 return False
     return True
 
@@ -100,7 +98,7 @@ finished: set[str] = set()
 if role == "prefill":
     for layer, name in enumerate(names):
         for block in range(BLOCKS):
-            kv[name][block] = content(layer, block)
+            memory.write(kv[name][block], content(layer, block))
     worker.register_kv_caches(kv)
     for blocks in [False, True]:  # as the scheduler does: announced first, with its blocks once computed
         metadata = connector.MooncakeConnectorMetadata()
@@ -116,6 +114,7 @@ if role == "prefill":
     until("requests sent", all_sent)
     stats = worker.get_kv_connector_stats().data
     print("stats", {name: len(values) if isinstance(values, list) else values for name, values in stats.items()})
+    memory.report()
     passed("vLLM P2P prefill")
 
 worker.register_kv_caches(kv)
@@ -143,7 +142,7 @@ assert holds("long", there=True) and holds("scattered", there=True) and holds("r
 touched = {target for request in ["long", "scattered"] for target in REQUESTS[request][1]}
 for name in names:
     for block in set(range(BLOCKS)) - touched:
-        assert int(kv[name][block].sum()) == 0, f"{name}: block {block} was written to"
+        assert int(memory.read(kv[name][block]).sum()) == 0, f"{name}: block {block} was written to"
 
 # Asleep: the memory is no longer registered, so the write is refused and vLLM is told which blocks are bad.
 worker.unregister_kv_caches()
@@ -158,4 +157,5 @@ worker.restore_kv_caches()
 finished.clear()
 pull("refused")
 assert not worker.get_block_ids_with_load_errors() and holds("refused", there=True)
+memory.report()
 passed("vLLM P2P decode")

@@ -62,6 +62,8 @@ struct Harness {
     classes: &'static str,
     script: Script,
     shape: Shape,
+    /// The caches lie in the memory of a device of this family, which only its (pretended) driver reaches
+    device: Option<&'static str>,
 }
 
 /// Longest time of one process.
@@ -73,84 +75,126 @@ const HARNESSES: &[Harness] = &[
         classes: "the transfer engine's own interface",
         script: Script::Shared("te_check.py"),
         shape: Shape::One(&[]),
+        device: None,
     },
     Harness {
         name: "checkpoint_engine",
         classes: "checkpoint-engine P2PStore",
         script: Script::Ours("checkpoint_engine_p2p.py"),
         shape: Shape::One(&[]),
+        device: None,
+    },
+    Harness {
+        name: "checkpoint_engine_device",
+        classes: "the same, device memory",
+        script: Script::Ours("checkpoint_engine_p2p.py"),
+        shape: Shape::One(&[]),
+        device: Some("cuda"),
     },
     Harness {
         name: "lmcache_store",
         classes: "LMCache MooncakestoreConnector, both metadata modes",
         script: Script::Shared("lmcache_store.py"),
         shape: Shape::One(&[]),
+        device: None,
     },
     Harness {
         name: "lmcache_lost",
         classes: "LMCache MooncakestoreConnector, documented names, master killed",
         script: Script::Ours("lmcache_lost.py"),
         shape: Shape::One(&[]),
+        device: None,
     },
     Harness {
         name: "lmcache_te",
         classes: "LMCache mooncake_te transfer channel",
         script: Script::Ours("lmcache_te.py"),
         shape: Shape::One(&[]),
+        device: None,
     },
     Harness {
         name: "sglang_test",
         classes: "SGLang MooncakeStore, its shipped test",
         script: Script::Module("sglang.srt.mem_cache.storage.mooncake_store.test_mooncake_store"),
         shape: Shape::One(&[]),
+        device: None,
     },
     Harness {
         name: "sglang_more",
         classes: "SGLang HiCache v2 pools, direct linker, embedding store, engine wrapper",
         script: Script::Shared("sglang_more.py"),
         shape: Shape::One(&[]),
+        device: None,
     },
     Harness {
         name: "sglang_dummy",
         classes: "SGLang MooncakeStore, stand-alone storage (thin client)",
         script: Script::Ours("sglang_dummy.py"),
         shape: Shape::One(&[]),
+        device: None,
     },
     Harness {
         name: "sglang_pd",
         classes: "SGLang MooncakeKVManager, sender, receiver, bootstrap server",
         script: Script::Ours("sglang_pd.py"),
         shape: Shape::Two(&["prefill", "1"], &["decode", "1"]),
+        device: None,
+    },
+    Harness {
+        name: "sglang_pd_device",
+        classes: "the same, device memory",
+        script: Script::Ours("sglang_pd.py"),
+        shape: Shape::Two(&["prefill", "2"], &["decode", "2"]),
+        device: Some("cuda"),
     },
     Harness {
         name: "vllm_store_dense",
         classes: "vLLM MooncakeStoreWorker, full attention",
         script: Script::Shared("vllm_store.py"),
         shape: Shape::Two(&["save", "dense", "1"], &["load", "dense", "1"]),
+        device: None,
     },
     Harness {
         name: "vllm_store_hybrid",
         classes: "vLLM MooncakeStoreWorker, full attention and sliding window",
         script: Script::Shared("vllm_store.py"),
         shape: Shape::Two(&["save", "hybrid", "1"], &["load", "hybrid", "1"]),
+        device: None,
     },
     Harness {
         name: "vllm_p2p",
         classes: "vLLM MooncakeConnectorWorker, prefill and decode",
         script: Script::Ours("vllm_p2p.py"),
         shape: Shape::Two(&["prefill", "1"], &["decode", "1"]),
+        device: None,
+    },
+    Harness {
+        name: "vllm_p2p_device",
+        classes: "the same, device memory",
+        script: Script::Ours("vllm_p2p.py"),
+        shape: Shape::Two(&["prefill", "2"], &["decode", "2"]),
+        device: Some("cuda"),
     },
     Harness {
         name: "vllm_ec",
         classes: "vLLM MooncakeEmbeddingStoreClient (encoder outputs)",
         script: Script::Ours("vllm_ec.py"),
         shape: Shape::One(&[]),
+        device: None,
     },
     Harness {
         name: "ascend",
         classes: "vllm-ascend MooncakeBackend, PoolKey",
         script: Script::Ours("ascend.py"),
         shape: Shape::Two(&["put", "1"], &["get", "1"]),
+        device: None,
+    },
+    Harness {
+        name: "ascend_device",
+        classes: "the same, device memory",
+        script: Script::Ours("ascend.py"),
+        shape: Shape::Two(&["put", "2"], &["get", "2"]),
+        device: Some("ascend"),
     },
 ];
 
@@ -193,7 +237,7 @@ pub fn run(options: &Options) -> Done {
         }
         let start = Instant::now();
         let mut result = "not run";
-        if let Some(why) = harness.missing() {
+        if let Some(why) = harness.missing(options.reference) {
             println!("=== {}: skipped: {why}", harness.name);
         } else {
             steps.step(harness.name, || {
@@ -282,7 +326,10 @@ impl Harness {
     }
 
     /// Why it cannot be run here.
-    fn missing(&self) -> Option<String> {
+    fn missing(&self, reference: bool) -> Option<String> {
+        if reference && self.device.is_some() {
+            return Some("the released package reaches no device memory here".to_owned());
+        }
         let Script::Shared(file) = self.script else {
             return None;
         };
@@ -293,6 +340,10 @@ impl Harness {
     fn run(&self, venv: &Venv, logs: &Path, reference: bool) -> Done {
         let services = Services::start(venv, logs, self.name)?;
         let bootstrap = free_port()?.to_string();
+        let driver = match self.device {
+            Some(_) => Some(fake_driver(logs)?),
+            None => None,
+        };
         let make = |arguments: &[&str]| {
             let mut command = Command::new("timeout");
             let patience = PATIENCE.as_secs().to_string();
@@ -310,6 +361,11 @@ impl Harness {
             if reference {
                 command.env("SNOWSKIN_CLIENTS_REFERENCE", "1");
             }
+            if let (Some(family), Some(library)) = (self.device, &driver) {
+                command
+                    .env("FAKE_DRIVER_FAMILY", family)
+                    .env("FAKE_DRIVER", library);
+            }
             command
         };
         match self.shape {
@@ -325,6 +381,22 @@ impl Harness {
                 done.and(end)
             }
         }
+    }
+}
+
+/// Builds the driver of devices that do not exist.
+fn fake_driver(folder: &Path) -> Result<PathBuf, String> {
+    let library = folder.join("libfake_driver.so");
+    let status = Command::new("cc")
+        .args(["-shared", "-fPIC", "-O1", "-pthread", "-o"])
+        .arg(&library)
+        .arg(root().join("tests/fake-driver/fake_driver.c"))
+        .status()
+        .map_err(|e| format!("cc: {e}"))?;
+    if status.success() {
+        Ok(library)
+    } else {
+        Err(format!("cc ended with {status}"))
     }
 }
 
