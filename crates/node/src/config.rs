@@ -139,6 +139,14 @@ impl Config {
     }
 }
 
+/// The option that a smaller value of helps; the limit of open files has none and names itself.
+fn blamed(limit: &LimitError) -> &'static str {
+    match limit {
+        LimitError::Files { .. } | LimitError::Unreadable { .. } => "",
+        _ => "--segment-size: ",
+    }
+}
+
 /// Why a node did not start. Nothing is left running then.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -152,7 +160,7 @@ pub enum StartError {
         message: String,
     },
     /// The machine or the container has too little of something.
-    #[error("--segment-size: {0}")]
+    #[error("{option}{limit}", option = blamed(.0), limit = .0)]
     Limit(#[from] LimitError),
     /// The segment could not be made.
     #[error("--segment-size: {0}")]
@@ -212,4 +220,29 @@ pub enum StartError {
         /// What the system says.
         source: std::io::Error,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_option_is_blamed_only_for_a_limit_that_it_can_keep() {
+        let files = LimitError::Files {
+            limit: 20,
+            used: 12,
+            wanted: 64,
+        };
+        let machine = LimitError::Machine {
+            available: 1,
+            wanted: 2,
+        };
+        let files = StartError::from(files).to_string();
+        assert!(
+            files.contains("RLIMIT_NOFILE") && !files.contains("--"),
+            "{files}"
+        );
+        let machine = StartError::from(machine).to_string();
+        assert!(machine.starts_with("--segment-size: "), "{machine}");
+    }
 }

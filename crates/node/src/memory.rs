@@ -14,6 +14,7 @@
 //! or frozen cannot tell it anything, so it must read the word before and after its copy.
 
 use snowskin_memory::error::MemoryError;
+use snowskin_memory::limits::{LimitError, Locking, Report};
 use snowskin_memory::segment::{PeerAccess, Segment, SegmentView};
 use snowskin_types::id::Epoch;
 use snowskin_types::time::Now;
@@ -100,9 +101,17 @@ impl NodeMemory {
     }
 }
 
+/// What keeps the pages of the segment from being locked. They are not locked by this node, so this
+/// stops nothing; registering the segment with a fabric would lock them.
+pub(crate) fn unlockable(limits: &Report, bytes: u64) -> Option<LimitError> {
+    let checked = limits.check(bytes, Locking::Locked, 0).err();
+    checked.filter(|error| matches!(error, LimitError::Locked { .. }))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use snowskin_memory::limits::SoftHard;
 
     #[test]
     fn readers_of_the_host_see_the_end_of_the_serving_lease() {
@@ -117,5 +126,29 @@ mod tests {
         memory.serve_until(Now(12_346));
         let again = ControlPage::read(&view).unwrap().unwrap();
         assert_eq!(again.serve_until, Now(12_346));
+    }
+
+    #[test]
+    fn a_segment_above_the_limit_of_locked_memory_names_it() {
+        let report = |soft| Report {
+            available_bytes: 1 << 40,
+            cgroup: None,
+            room_bytes: 1 << 40,
+            locked_bytes: SoftHard { soft, hard: soft },
+            locked_bytes_used: 4096,
+            files: SoftHard {
+                soft: Some(1),
+                hard: Some(1),
+            },
+            files_used: 1,
+        };
+        let bytes = 1 << 20;
+        let error = unlockable(&report(Some(bytes)), bytes).map(|e| e.to_string());
+        let error = error.unwrap_or_default();
+        for part in ["RLIMIT_MEMLOCK", "limit 1048576", "locked 4096"] {
+            assert!(error.contains(part), "{error}");
+        }
+        assert!(unlockable(&report(Some(bytes + 4096)), bytes).is_none());
+        assert!(unlockable(&report(None), bytes).is_none());
     }
 }
