@@ -16,6 +16,14 @@ impl<'a, 'py> FromPyObject<'a, 'py> for KeyArg<'a> {
     }
 }
 
+/// A flag: None, or anything that knows whether it is true (`bool`, numbers, numpy's too).
+pub(crate) fn truth(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+    if object.is_none() || object.get_type().hasattr("__bool__")? {
+        return object.is_truthy();
+    }
+    Err(wrong("a bool is needed", object))
+}
+
 fn key_bytes<'a>(object: Borrowed<'a, '_, PyAny>) -> PyResult<&'a [u8]> {
     if object.is_instance_of::<PyString>() {
         let text: &'a str = object.extract().map_err(|_| {

@@ -1,7 +1,7 @@
 //! The class under the compatible store: codes instead of exceptions, in the compatible interface's order
 //! of arguments and shapes of results.
 
-use crate::args::{KeyArg, KeyList, Size, SizeList};
+use crate::args::{KeyArg, KeyList, Size, SizeList, truth};
 use crate::bytes::{Made, Use, View};
 use crate::calls::{Rest, Results};
 use crate::config::{Policy, ReplicateConfig, Writer};
@@ -736,7 +736,7 @@ impl MooncakeStoreBase {
         keys: KeyList,
         all_buffer_ptrs: &Bound<'_, PyAny>,
         all_sizes: &Bound<'_, PyAny>,
-        prefer_alloc_in_same_node: bool,
+        #[pyo3(from_py_with = truth)] prefer_alloc_in_same_node: bool,
     ) -> PyResult<Vec<i64>> {
         // Transfers are merged by node in any case.
         let _ = prefer_alloc_in_same_node;
@@ -927,7 +927,12 @@ impl MooncakeStoreBase {
     // Removal.
 
     #[pyo3(signature = (key, force=false))]
-    fn remove(&self, py: Python<'_>, key: KeyArg<'_>, force: bool) -> i32 {
+    fn remove(
+        &self,
+        py: Python<'_>,
+        key: KeyArg<'_>,
+        #[pyo3(from_py_with = truth)] force: bool,
+    ) -> i32 {
         self.removed(py, &[key.0], force)
             .first()
             .copied()
@@ -935,12 +940,22 @@ impl MooncakeStoreBase {
     }
 
     #[pyo3(signature = (keys, force=false))]
-    fn batch_remove(&self, py: Python<'_>, keys: KeyList, force: bool) -> Vec<i32> {
+    fn batch_remove(
+        &self,
+        py: Python<'_>,
+        keys: KeyList,
+        #[pyo3(from_py_with = truth)] force: bool,
+    ) -> Vec<i32> {
         self.removed(py, &keys.to_vec(), force)
     }
 
     #[pyo3(signature = (regex_pattern, force=false))]
-    fn remove_by_regex(&self, py: Python<'_>, regex_pattern: KeyArg<'_>, force: bool) -> i64 {
+    fn remove_by_regex(
+        &self,
+        py: Python<'_>,
+        regex_pattern: KeyArg<'_>,
+        #[pyo3(from_py_with = truth)] force: bool,
+    ) -> i64 {
         match std::str::from_utf8(regex_pattern.0) {
             Ok(pattern) => self.swept(py, &Filter::Regex(pattern.to_owned()), force),
             Err(_) => {
@@ -951,7 +966,7 @@ impl MooncakeStoreBase {
     }
 
     #[pyo3(signature = (force=false))]
-    fn remove_all(&self, py: Python<'_>, force: bool) -> i64 {
+    fn remove_all(&self, py: Python<'_>, #[pyo3(from_py_with = truth)] force: bool) -> i64 {
         self.swept(py, &Filter::All, force)
     }
 
