@@ -200,8 +200,13 @@ async fn page(hub: &Hub, after: Option<Vec<u8>>) -> Answer<(Bytes, Option<Vec<u8
 
 async fn query_key(State(hub): State<Arc<Hub>>, RawQuery(query): RawQuery) -> Answer<Json<Value>> {
     let key = Values::parse(query.as_deref())?.one("key")?;
+    let answer = locate(&hub, &key).await;
+    answer.map_err(|error| error.about(&key))
+}
+
+async fn locate(hub: &Hub, key: &[u8]) -> Answer<Json<Value>> {
     let mut keys = Keys::new();
-    keys.push(&key).map_err(|e| web::bad_key(&e))?;
+    keys.push(key).map_err(|e| web::bad_key(&e))?;
     let request = Request::Locate {
         tenant: Tenant::default(),
         keys,
@@ -248,11 +253,11 @@ async fn batch_query_keys(
     let mut data = serde_json::Map::new();
     for key in keys {
         let name = web::escape_key(&key);
-        let key = Key::new(&key).map_err(|e| web::bad_key(&e))?;
+        let whole = Key::new(&key).map_err(|e| web::bad_key(&e).about(&key))?;
         // Read-only: this question grants no lease.
         let request = Request::StatObject {
             tenant: Tenant::default(),
-            key,
+            key: whole,
         };
         let entry = match hub.ask(request, METADATA_TIMEOUT).await {
             Reply::Object(Some(object)) => {
@@ -266,7 +271,7 @@ async fn batch_query_keys(
             }
             Reply::Object(None) => entry(Some(Code::ObjectNotFound.name()), vec![], vec![]),
             Reply::Failed(failure) => entry(Some(failure.code.name()), vec![], vec![]),
-            other => return Err(unexpected(other)),
+            other => return Err(unexpected(other).about(&key)),
         };
         data.insert(name, entry);
     }

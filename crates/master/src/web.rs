@@ -13,8 +13,8 @@ pub(crate) type Answer<T> = Result<T, Error>;
 /// Why a route has no result.
 #[derive(Debug)]
 pub(crate) enum Error {
-    /// Told as JSON.
-    Failure(Box<Failure>),
+    /// Told as JSON, with the key it is about as it is shown.
+    Failure(Box<Failure>, Option<String>),
     /// Told in words.
     Plain(Plain),
 }
@@ -25,7 +25,18 @@ pub(crate) struct Plain(pub(crate) StatusCode, pub(crate) &'static str);
 
 impl From<Failure> for Error {
     fn from(failure: Failure) -> Self {
-        Error::Failure(Box::new(failure))
+        let key = failure.key.as_ref().map(|key| escape(key.as_bytes()));
+        Error::Failure(Box::new(failure), key)
+    }
+}
+
+impl Error {
+    /// Names the key that was asked for, which need not be one that is allowed.
+    pub(crate) fn about(self, key: &[u8]) -> Self {
+        match self {
+            Error::Failure(failure, _) => Error::Failure(failure, Some(escape(key))),
+            plain @ Error::Plain(_) => plain,
+        }
     }
 }
 
@@ -57,8 +68,8 @@ fn status(code: Code) -> StatusCode {
 
 impl IntoResponse for Error {
     fn into_response(self) -> Response {
-        let failure = match self {
-            Error::Failure(failure) => failure,
+        let (failure, key) = match self {
+            Error::Failure(failure, key) => (failure, key),
             Error::Plain(Plain(status, text)) => return (status, text).into_response(),
         };
         let code = failure.code;
@@ -70,7 +81,7 @@ impl IntoResponse for Error {
                 "code": code.number(),
                 "name": code.name(),
                 "message": failure.message,
-                "key": failure.key.as_ref().map(|key| escape(key.as_bytes())),
+                "key": key,
                 "peer": failure.peer,
                 "stage": failure.stage,
                 "retry": code.retry(),

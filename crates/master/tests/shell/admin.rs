@@ -230,6 +230,7 @@ fn the_routes_answer_in_the_shapes_that_scripts_know() {
     assert_eq!(json["error_code"], -704);
     assert_eq!(json["error_message"], "OBJECT_NOT_FOUND");
     assert_eq!(json["error"]["retry"], "never");
+    assert_eq!(json["error"]["key"], "absent");
     for bad in [
         "/query_key",
         "/query_key?key=",
