@@ -11,6 +11,7 @@ use clap::{ArgMatches, CommandFactory, FromArgMatches};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::net::Ipv6Addr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -78,7 +79,7 @@ impl From<clap::Error> for Stop {
 fn start(words: Vec<OsString>, variables: Vec<(OsString, OsString)>) -> Result<(), Stop> {
     let usage = |e: options::OptionsError| Stop::Ending(Ending::Usage(e.to_string()));
     let variables = options::text_variables(variables).map_err(usage)?;
-    check_environment(variables.keys().cloned()).map_err(usage)?;
+    check_environment(&variables).map_err(usage)?;
     let words = normalise(options::text_words(words).map_err(usage)?);
     let (words, sources) = gather(words, &variables).map_err(usage)?;
     let matches = Cli::command()
@@ -236,7 +237,9 @@ fn environment_words(
     );
     give(
         "data-address",
-        get("MC_TCP_BIND_ADDRESS").map(|host| format!("{host}:0")),
+        get("MC_TCP_BIND_ADDRESS")
+            .filter(|host| !host.is_empty())
+            .map(|host| any_port_of(&host)),
     );
     give(
         "rpc-timeout",
@@ -251,6 +254,14 @@ fn environment_words(
         get("MOONCAKE_STORE_CHECKSUM").map(|on| checksum_word(&on).to_owned()),
     );
     words
+}
+
+/// A host of an address, an IPv6 literal in brackets.
+fn any_port_of(host: &str) -> String {
+    match host.parse::<Ipv6Addr>() {
+        Ok(_) => format!("[{host}]:0"),
+        Err(_) => format!("{host}:0"),
+    }
 }
 
 /// Upstream's truth values; anything else is left for the parser to refuse.
@@ -376,6 +387,23 @@ mod tests {
         let wrong = BTreeMap::from([("MC_RPC_TIMEOUT_MS".to_owned(), "soon".to_owned())]);
         let (all, _) = gather(words("snowskin ls"), &wrong).unwrap();
         assert!(Cli::command().try_get_matches_from(all).is_err());
+    }
+
+    #[test]
+    fn a_bind_address_of_any_family_becomes_a_data_address() {
+        for (host, words) in [
+            (
+                "10.0.0.5",
+                vec!["snowskin", "node", "--data-address=10.0.0.5:0"],
+            ),
+            ("::1", vec!["snowskin", "node", "--data-address=[::1]:0"]),
+            ("[::1]", vec!["snowskin", "node", "--data-address=[::1]:0"]),
+            ("", vec!["snowskin", "node"]),
+        ] {
+            let variables = BTreeMap::from([("MC_TCP_BIND_ADDRESS".to_owned(), host.to_owned())]);
+            let (all, _) = gather(vec!["snowskin".into(), "node".into()], &variables).unwrap();
+            assert_eq!(all, words, "{host}");
+        }
     }
 
     #[test]

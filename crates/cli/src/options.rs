@@ -43,6 +43,16 @@ pub enum OptionsError {
         /// The most similar variable.
         nearest: String,
     },
+    /// A variable has a value that is not allowed.
+    #[error("the variable {name} of the environment is {value:?}; allowed are {allowed}")]
+    VariableValue {
+        /// Variable.
+        name: &'static str,
+        /// Its value.
+        value: String,
+        /// All values, in words.
+        allowed: &'static str,
+    },
     /// A value has a form that an option cannot have.
     #[error(
         "the value of {key:?} in the config file {path} is not a word, a number, a truth value or a list of these"
@@ -88,6 +98,17 @@ pub const VARIABLES: &[&str] = &[
     "SNOWSKIN_STRICT_BUFFERS",
     "SNOWSKIN_DRIVER_LIBRARIES",
     "SNOWSKIN_TOKEN_FILE",
+];
+
+/// Switches that no command of this program has a use for. They are checked all the same, so that what
+/// an engine on the same machine would refuse is refused here too: name, values in lower case, in words.
+const SWITCHES: &[(&str, &[&str], &str)] = &[
+    ("SNOWSKIN_SAME_HOST", &["auto", "off"], "auto and off"),
+    (
+        "SNOWSKIN_STRICT_BUFFERS",
+        &["1", "true", "yes", "on", "0", "false", "no", "off"],
+        "1, true, yes, on and 0, false, no, off",
+    ),
 ];
 
 /// Variables of tests and tools that begin alike and mean nothing to the program.
@@ -155,16 +176,38 @@ pub fn normalise(words: impl IntoIterator<Item = String>) -> Vec<String> {
     words.into_iter().map(fold).collect()
 }
 
-/// Checks that every `SNOWSKIN_*` variable is known.
-pub fn check_environment(names: impl IntoIterator<Item = String>) -> Result<(), OptionsError> {
-    for name in names {
-        let ours = name.starts_with("SNOWSKIN_");
-        if ours && !VARIABLES.contains(&name.as_str()) && !FOREIGN.contains(&name.as_str()) {
-            let nearest = nearest(&name, VARIABLES.iter().copied()).to_owned();
+/// Checks that every `SNOWSKIN_*` variable is known, and the values of those that no option takes over.
+///
+/// # Errors
+/// Names the first variable that is unknown or has a value that is not allowed.
+pub fn check_environment(variables: &BTreeMap<String, String>) -> Result<(), OptionsError> {
+    for name in variables.keys().filter(|n| n.starts_with("SNOWSKIN_")) {
+        if !VARIABLES.contains(&name.as_str()) && !FOREIGN.contains(&name.as_str()) {
+            let nearest = nearest(name, VARIABLES.iter().copied()).to_owned();
+            let name = name.clone();
             return Err(OptionsError::UnknownVariable { name, nearest });
         }
     }
+    for &(name, values, allowed) in SWITCHES {
+        let given = variables.get(name).filter(|value| !value.is_empty());
+        if let Some(value) = given
+            && !values.contains(&value.to_ascii_lowercase().as_str())
+        {
+            let value = value.clone();
+            return Err(OptionsError::VariableValue {
+                name,
+                value,
+                allowed,
+            });
+        }
+    }
     Ok(())
+}
+
+/// True for upstream's variables that are honoured elsewhere, in Python or with a disk tier, and mean
+/// nothing to this program.
+pub fn is_unused(name: &str) -> bool {
+    name == "MOONCAKE_CONFIG_PATH" || name.starts_with("MOONCAKE_OFFLOAD_")
 }
 
 /// The candidate with the fewest single-character edits.
@@ -330,7 +373,10 @@ mod tests {
 
     #[test]
     fn an_unknown_variable_names_the_nearest() {
-        let error = check_environment(["SNOWSKIN_MASTR".to_owned()]).unwrap_err();
+        let of = |name: &str, value: &str| {
+            check_environment(&BTreeMap::from([(name.to_owned(), value.to_owned())]))
+        };
+        let error = of("SNOWSKIN_MASTR", "x").unwrap_err();
         assert_eq!(
             error,
             OptionsError::UnknownVariable {
@@ -338,9 +384,27 @@ mod tests {
                 nearest: "SNOWSKIN_MASTER".into()
             }
         );
-        assert_eq!(
-            check_environment(["HOME".to_owned(), "SNOWSKIN_LOG".to_owned()]),
-            Ok(())
-        );
+        for (name, value) in [
+            ("HOME", "x"),
+            ("SNOWSKIN_LOG", "x"),
+            ("SNOWSKIN_SAME_HOST", "OFF"),
+            ("SNOWSKIN_STRICT_BUFFERS", "Yes"),
+            ("SNOWSKIN_STRICT_BUFFERS", ""),
+        ] {
+            assert_eq!(of(name, value), Ok(()), "{name}={value}");
+        }
+        for (name, allowed) in [
+            ("SNOWSKIN_SAME_HOST", "auto and off"),
+            ("SNOWSKIN_STRICT_BUFFERS", "true"),
+        ] {
+            let error = of(name, "maybe").unwrap_err().to_string();
+            assert!(error.contains(name) && error.contains(allowed), "{error}");
+        }
+    }
+
+    #[test]
+    fn variables_of_parts_that_are_elsewhere_are_known_as_unused() {
+        assert!(is_unused("MOONCAKE_CONFIG_PATH") && is_unused("MOONCAKE_OFFLOAD_ENABLED"));
+        assert!(!is_unused("MOONCAKE_MASTER") && !is_unused("MOONCAKE_STORE_CHECKSUM"));
     }
 }

@@ -1,6 +1,7 @@
 //! A master and nodes as child processes of this one: what `up` and `demo` start.
 
 use crate::exit::Ending;
+use crate::options::is_unused;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -86,7 +87,14 @@ impl Pool {
     }
 
     fn add(&mut self, name: &str, arguments: &[String]) -> Result<(), Ending> {
-        let mut child = Command::new(std::env::current_exe()?)
+        let mut command = Command::new(std::env::current_exe()?);
+        // This process has said that they mean nothing; once is enough.
+        for (variable, _) in std::env::vars_os() {
+            if variable.to_str().is_some_and(is_unused) {
+                command.env_remove(variable);
+            }
+        }
+        let mut child = command
             .args(arguments)
             .arg("--exit-with-stdin")
             .envs(quiet())

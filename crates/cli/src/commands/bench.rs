@@ -126,10 +126,12 @@ pub fn run(args: &BenchArgs, common: &Common) -> Result<(), Ending> {
     progress.finish_and_clear();
     report(args, common, &all, &latency, elapsed, cpu);
     if all.wrong_bytes > 0 {
-        return Err(Ending::Integrity(format!(
-            "{} wrong bytes were read",
-            all.wrong_bytes
-        )));
+        let wrong = Ending::Integrity(format!("{} wrong bytes were read", all.wrong_bytes));
+        // With `--json` the result has the number, and is the only object.
+        return Err(match common.json {
+            true => Ending::Printed(wrong.exit_code()),
+            false => wrong,
+        });
     }
     Ok(())
 }
@@ -364,6 +366,7 @@ fn report(
             "errors": errors,
             "cpu_s_per_gb": cpu_per_gb,
             "verified": args.verify && args.op == BenchOp::Get && all.wrong_bytes == 0,
+            "wrong_bytes": all.wrong_bytes,
         });
         say!("{object}");
         return;

@@ -14,6 +14,7 @@ mod up;
 use crate::args::{Command, Common};
 use crate::exit::Ending;
 use crate::launch::Stop;
+use crate::options::is_unused;
 use snowskin_runtime::telemetry::{self, Format};
 use std::collections::BTreeMap;
 
@@ -29,6 +30,7 @@ pub fn run(
     variables: &BTreeMap<String, String>,
 ) -> Result<(), Stop> {
     start_log(&command, variables)?;
+    tell_unused(variables);
     match command {
         Command::Master(args) => serve::master(&args, variables)?,
         Command::Node(args) => serve::node(&args, common.timeout)?,
@@ -54,6 +56,18 @@ fn usual_filter(command: &Command) -> &'static str {
     match command {
         Command::Master(_) | Command::Node(_) | Command::Up(_) => "info",
         _ => "warn",
+    }
+}
+
+/// Names once what is set and has no effect here, so that nobody waits for it.
+fn tell_unused(variables: &BTreeMap<String, String>) {
+    let set = variables.iter().filter(|(_, value)| !value.is_empty());
+    let unused: Vec<&str> = set
+        .map(|(name, _)| name.as_str())
+        .filter(|name| is_unused(name))
+        .collect();
+    if !unused.is_empty() {
+        tracing::info!(variables = unused.join(", "), "not used by this build");
     }
 }
 

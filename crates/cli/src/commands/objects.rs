@@ -69,9 +69,10 @@ pub fn put(args: &PutArgs, common: &Common) -> Result<(), Ending> {
         });
         print(common.json, object, || {
             format!(
-                "stored {} bytes under {:?}, {replicas} replica(s)",
+                "stored {} bytes under {:?}, {replicas} of {} replica(s)",
                 bytes.len(),
-                args.key
+                args.key,
+                args.replicas
             )
         });
     }

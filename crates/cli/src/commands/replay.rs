@@ -106,26 +106,28 @@ pub fn run(kind: Kind, args: &ReplayArgs, common: &Common) -> Result<(), Ending>
     let evictions = (before + outcome.stored).saturating_sub(after);
     let summary = Summary::of(&outcome, evictions);
     print(kind, args, common, &summary);
-    finish(&outcome)
+    finish(&outcome, common)
 }
 
-fn finish(outcome: &Outcome) -> Result<(), Ending> {
-    if outcome.wrong_bytes > 0 {
-        return Err(Ending::Integrity(format!(
-            "{} wrong bytes were read",
-            outcome.wrong_bytes
-        )));
-    }
-    if outcome.failed_gets + outcome.failed_puts > 0 {
-        for failure in &outcome.failures {
-            tell!("snowskin: {}", error_json(failure));
-        }
-        return Err(Ending::Runtime(format!(
+/// How the command ends. With `--json` the printed result has it all, and is the only object.
+fn finish(outcome: &Outcome, common: &Common) -> Result<(), Ending> {
+    let ending = if outcome.wrong_bytes > 0 {
+        Ending::Integrity(format!("{} wrong bytes were read", outcome.wrong_bytes))
+    } else if outcome.failed_gets + outcome.failed_puts > 0 {
+        Ending::Runtime(format!(
             "{} gets and {} puts failed",
             outcome.failed_gets, outcome.failed_puts
-        )));
+        ))
+    } else {
+        return Ok(());
+    };
+    if common.json {
+        return Err(Ending::Printed(ending.exit_code()));
     }
-    Ok(())
+    for failure in &outcome.failures {
+        tell!("snowskin: {failure}");
+    }
+    Err(ending)
 }
 
 fn size(args: &ReplayArgs, trace: &[TraceRequest], nodes: u64) -> NodeSize {
@@ -213,6 +215,7 @@ struct Summary {
     p50_us: u64,
     p99_us: u64,
     elapsed: Duration,
+    failures: Vec<Value>,
 }
 
 impl Summary {
@@ -228,6 +231,7 @@ impl Summary {
             p50_us: 0,
             p99_us: 0,
             elapsed,
+            failures: Vec::new(),
         }
     }
 
@@ -243,6 +247,7 @@ impl Summary {
             p50_us: outcome.read_us.value_at_quantile(0.5),
             p99_us: outcome.read_us.value_at_quantile(0.99),
             elapsed: outcome.elapsed,
+            failures: outcome.failures.iter().map(error_json).collect(),
         }
     }
 
@@ -276,6 +281,7 @@ impl Summary {
             "policy": policy,
             "capacity_blocks": args.capacity_blocks,
             "elapsed_s": self.elapsed.as_secs_f64(),
+            "failures": self.failures,
         })
     }
 }

@@ -37,7 +37,7 @@ pub struct Outcome {
     pub read_us: Histogram<u64>,
     /// Time of the whole run.
     pub elapsed: Duration,
-    /// The first failures, for people.
+    /// The first failures.
     pub failures: Vec<Failure>,
 }
 
