@@ -1,4 +1,4 @@
-//! Chores of the project: `cargo xtask test | verify | fix | tidy | sim | soak | compat | clients`.
+//! Chores of the project: `cargo xtask test | verify | fix | tidy | wheel | sim | soak | compat | clients`.
 //!
 //! Owns: how the tree is checked and its tests are run. Must never: be depended on.
 //! Start reading at [`test`].
@@ -8,10 +8,12 @@ mod clients;
 mod compat;
 mod errors_page;
 mod graph;
+mod python;
 mod soak;
 mod steps;
 mod test;
 mod tidy;
+mod wheel;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -43,6 +45,8 @@ enum Chore {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         options: Vec<String>,
     },
+    /// Builds the wheels that are given to others into target/wheels, and checks them
+    Wheel,
     /// Compares our Python package with the released one: interface and answers, row by row
     Compat {
         /// Interpreter that makes the environments below target/compat
@@ -71,6 +75,7 @@ fn main() -> ExitCode {
         Chore::Verify => test::verify(),
         Chore::Fix => test::fix(),
         Chore::Tidy => tidy::run(),
+        Chore::Wheel => wheel::run(),
         Chore::Sim { options } => test::sim(&options),
         Chore::Compat {
             python,

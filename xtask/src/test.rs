@@ -1,7 +1,7 @@
 //! The second command of the README: everything that must hold, from a clean clone.
 
 use crate::steps::{Done, Steps, cargo, root};
-use crate::{errors_page, tidy};
+use crate::{errors_page, python, tidy};
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -169,6 +169,7 @@ pub fn run(quick: bool) -> Done {
         ])
         .env("SNOWSKIN_BIN", &snowskin),
     );
+    python::test(&mut steps, &snowskin);
     steps.command(
         "main job: demo",
         Command::new(&snowskin).arg("demo").current_dir(root()),
