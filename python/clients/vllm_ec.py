@@ -1,6 +1,9 @@
-"""vLLM's store of encoder outputs, the strictest reader of return values: an unknown one poisons the client for ever.
+"""vLLM's encoder outputs: through the store, and pushed from the encoder to the consumer's memory.
 
-Real: MooncakeEmbeddingStoreClient, its configuration and set-up. Stood in for: nothing but the host's address.
+The store's client is the strictest reader of return values: an unknown one poisons it for ever. The push registers its
+sources, sibling views of one tensor, around each write, from several threads.
+Real: MooncakeEmbeddingStoreClient with its configuration and set-up, MooncakeTransfer. Stood in for: nothing but the host's
+address.
 """
 
 import json
@@ -8,6 +11,7 @@ import os
 import pathlib
 import tempfile
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 
 from case import HOST, MASTER, META, passed
 
@@ -26,6 +30,7 @@ os.environ["MOONCAKE_REQUESTER_LOCAL_HOSTNAME"] = HOST
 
 import torch
 import vllm.distributed.ec_transfer.ec_connector.mooncake_store_embedding.store_client as embedding
+from vllm.distributed.ec_transfer.ec_connector.mooncake.transfer import MooncakeTransfer
 from vllm.distributed.ec_transfer.ec_connector.mooncake_store_embedding.data import TensorSpec
 
 READ_BUFFER = 4 << 20
@@ -61,4 +66,40 @@ assert client.load_tensors({list(tensors)[1]: TensorSpec(shape=(2, 1024), dtype=
 assert torch.equal(client.load_tensors({first: wanted[first]}, "cpu")[first], tensors[first])
 assert not client._poisoned
 client.close()
-passed("vLLM encoder store")
+
+# Push: one encoder batch is one tensor, its outputs are views of odd sizes side by side in it.
+ROUNDS, THREADS = 40, 4
+producer, consumer = MooncakeTransfer(HOST, "tcp"), MooncakeTransfer(HOST, "tcp")
+room = torch.zeros((THREADS, 1 << 20), dtype=torch.uint8)
+assert consumer.register_memory(room) == 0
+session = consumer.local_session()
+
+
+def push(thread: int) -> None:
+    generator = torch.Generator().manual_seed(thread)
+    for _ in range(ROUNDS):
+        outputs = torch.randint(0, 256, (1 << 20,), dtype=torch.uint8, generator=generator)
+        views = list(outputs.split([100_001, 4096, 3, (1 << 20) - 104_100]))
+        held = producer.acquire_sources(views)
+        again = producer.acquire_sources(views[:2])  # a second request of the same outputs
+        targets, at = [], room[thread].data_ptr()
+        for view in views:
+            targets.append(at)
+            at += view.nbytes
+        producer.write(session, [view.data_ptr() for view in views], targets, [view.nbytes for view in views])
+        assert torch.equal(room[thread], outputs), f"thread {thread}: the bytes pushed differ"
+        assert producer.release_sources(again) and producer.release_sources(held)
+
+
+with ThreadPoolExecutor(THREADS) as threads:
+    list(threads.map(push, range(THREADS)))
+assert consumer.unregister_memory(room)
+try:
+    producer.write(session, [room.data_ptr()], [room.data_ptr()], [16])
+except RuntimeError as error:
+    print("refused after unregistering:", error)
+else:
+    raise SystemExit("a write to unregistered memory succeeded")
+producer.close()
+consumer.close()
+passed("vLLM encoder outputs")

@@ -177,7 +177,7 @@ const HARNESSES: &[Harness] = &[
     },
     Harness {
         name: "vllm_ec",
-        classes: "vLLM MooncakeEmbeddingStoreClient (encoder outputs)",
+        classes: "vLLM MooncakeEmbeddingStoreClient, MooncakeTransfer (encoder outputs)",
         script: Script::Ours("vllm_ec.py"),
         shape: Shape::One(&[]),
         device: None,
