@@ -67,6 +67,14 @@ def fetch(url, seconds=2):
         return None
 
 
+def stopped(pid):
+    """True once a process that was sent SIGSTOP runs in none of its threads any more."""
+    states = []
+    for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
+        states.append((task / "stat").read_text().rpartition(")")[2].split()[0])
+    return all(state == "T" for state in states)
+
+
 class Process:
     """A child process that ends with the test run."""
 

@@ -247,8 +247,10 @@ def test_a_frozen_master_costs_one_deadline(own_pool):
     pool = own_pool()
     store = pool.open(segment=16 * MIB)
     assert store.put("k", b"v") == 0
-    os.kill(pool.master.process.child.pid, signal.SIGSTOP)
+    pid = pool.master.process.child.pid
+    os.kill(pid, signal.SIGSTOP)
     try:
+        sides.wait_until(lambda: sides.stopped(pid), 5, "the master stands still")
         began = time.monotonic()
         first = store.is_exist("k")
         assert time.monotonic() - began < 5.5 and first in (0, -901, -900)
@@ -258,7 +260,7 @@ def test_a_frozen_master_costs_one_deadline(own_pool):
         assert time.monotonic() - began < 1
         assert store.health_check() == 2
     finally:
-        os.kill(pool.master.process.child.pid, signal.SIGCONT)
+        os.kill(pid, signal.SIGCONT)
     sides.wait_until(lambda: store.is_exist("k") == 1, 10, "the store asks the master again")
     assert store.get("k") == b"v"
 

@@ -1,7 +1,9 @@
 """What a caller gets back: codes, sizes, lists, and which mistakes raise."""
 
 import array
+import collections
 
+import numpy as np
 import pytest
 
 import sides
@@ -286,3 +288,82 @@ def test_the_largest_value_of_a_copying_write_fits_the_local_buffer(own_pool):
     assert store.get_size("fits") == 12 * sides.MIB
     assert store.put("too large", bytes(20 * sides.MIB)) == -600
     assert store.is_exist("too large") == 0
+
+
+# ----------------------------------------------------------------------------- what counts as a list or a number
+
+SEQUENCES = {
+    "tuple": tuple,
+    "numpy unsigned": lambda values: np.array(values, dtype=np.uint64),
+    "numpy signed": lambda values: np.array(values, dtype=np.int64),
+    "array": lambda values: array.array("Q", values),
+    "deque": collections.deque,
+}
+
+
+@pytest.mark.parametrize("kind", SEQUENCES)
+def test_addresses_and_sizes_come_in_any_sequence(store, new_key, registered, kind):
+    make, region = SEQUENCES[kind], registered(4096, b"s" * 4096)
+    a = region.address
+    keys = (new_key(), new_key())
+    assert store.batch_put_from(keys, make([a, a + 8]), make([8, 16])) == [0, 0]
+    assert store.batch_get_into(keys, make([a + 64, a + 128]), make([8, 16])) == [8, 16]
+    name = new_key()
+    assert store.batch_put_from_multi_buffers([name], [make([a, a + 8])], [make([8, 8])]) == [0]
+    assert store.batch_get_into_multi_buffers([name], [make([a + 64, a + 100])], [make([10, 6])]) == [16]
+
+
+@pytest.mark.parametrize("kind", [np.uint64, np.int64, type("Own", (int,), {})])
+def test_addresses_and_sizes_are_anything_that_counts(store, key, registered, kind):
+    region = registered(4096, b"n" * 4096)
+    assert store.put_from(key, kind(region.address), kind(64)) == 0
+    assert store.get_into(key, kind(region.address), kind(64)) == 64
+
+
+@pytest.mark.parametrize("value", [np.arange(6, dtype=np.uint8), np.arange(6, dtype=np.int8), np.arange(6, dtype=np.uint8).reshape(2, 3)])
+def test_arrays_of_bytes_are_values(store, key, value):
+    assert store.put(key, value) == 0
+    assert store.get(key) == bytes(range(6))
+
+
+@pytest.mark.parametrize("force,gone", [(True, True), (1, True), (np.bool_(True), True), (False, False), (0, False), (None, False)])
+def test_flags_are_anything_with_a_truth(store, key, force, gone):
+    store.put(key, b"x")
+    store.is_exist(key)
+    assert store.remove(key, force) == (0 if gone else -706)
+
+
+def test_a_text_is_no_flag(store, key):
+    with pytest.raises(TypeError):
+        store.remove(key, "yes")
+
+
+@pytest.mark.differs(
+    "keys are read without a copy while other Python threads run, so they must not change",
+    peer="a key",
+    ours="TypeError: str or bytes",
+)
+def test_a_bytearray_as_a_key(side, store, key):
+    if side.is_peer:
+        assert store.put(bytearray(key.encode()), b"x") == 0
+        assert store.get(key) == b"x"
+        return
+    with pytest.raises(TypeError):
+        store.put(bytearray(key.encode()), b"x")
+
+
+def test_a_key_that_is_no_text_raises(store):
+    with pytest.raises(TypeError):
+        store.put("\ud800", b"v")
+
+
+def test_a_task_is_a_pair(store):
+    with pytest.raises(TypeError):
+        store.query_task((1,))
+    assert store.query_task([1, 2])[0] is None
+
+
+def test_results_compare_as_engines_compare_them(store, key):
+    # `code == 0`, `code < 0` and `if code` all occur.
+    store.put(key, b"x")
+    assert store.is_exist(key) == 1 and not store.put(key, b"y") and store.remove(key + "/missing") < 0

@@ -54,6 +54,8 @@ class NotYet:
 
     def query_task(self, task_id: Uuid) -> tuple[Any, int]:
         """Not supported: `(None, -1012)`."""
+        if len(task_id) != 2 or not all(isinstance(half, int) for half in task_id):
+            raise TypeError("query_task(): argument 'task_id' must be a pair of int")
         return None, self._not_yet("query_task")
 
     def get_offload_rpc_read_count(self) -> int:
