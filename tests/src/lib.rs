@@ -14,6 +14,7 @@ pub mod client;
 pub mod cluster;
 pub mod http;
 pub mod load;
+pub mod output;
 pub mod process;
 pub mod proxy;
 pub mod values;

@@ -2,6 +2,7 @@
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
@@ -28,8 +29,30 @@ pub fn binary() -> PathBuf {
 }
 
 /// Runs a command to its end.
-pub fn run(arguments: &[&str]) -> Output {
+pub fn run(arguments: &[impl AsRef<OsStr>]) -> Output {
     Command::new(binary())
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
+/// Runs a command to its end, with its results going elsewhere.
+pub fn run_into(arguments: &[&str], results: impl Into<Stdio>) -> Output {
+    Command::new(binary())
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(results)
+        .output()
+        .unwrap()
+}
+
+/// Runs a command to its end under limits that `ulimit` sets, such as `-n 20`.
+pub fn run_limited(limits: &str, arguments: &[&str]) -> Output {
+    Command::new("sh")
+        .arg("-c")
+        .arg(format!("ulimit {limits} && exec \"$0\" \"$@\""))
+        .arg(binary())
         .args(arguments)
         .stdin(Stdio::null())
         .output()

@@ -13,7 +13,7 @@ use snowskin_tests::process::run;
 use snowskin_tests::values::value;
 use snowskin_tests::{http, wait};
 use snowskin_types::Code;
-use snowskin_types::call::PutMode;
+use snowskin_types::call::{NodeState, PutMode};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -152,34 +152,42 @@ fn a_used_pool_has_no_differences() {
     assert!(number(&found.1, "replicas") > 10);
 }
 
-/// A dead node's replicas stay named until it counts as gone: they cannot be looked at, which is no
-/// difference but not a whole audit either.
+/// A silent node's replicas stay named until it counts as gone: they cannot be looked at, which is no
+/// difference but not a whole audit either. Once it has died, its broken link tells that it is gone.
 #[test]
-fn replicas_of_a_dead_node_are_unreachable_until_it_is_gone() {
-    let mut cluster = Cluster::start(SHORT, 2, "64MiB");
+fn replicas_of_a_silent_node_are_unreachable_until_it_is_gone() {
+    const KEYS: u64 = 12;
+    let options = ["--suspect-after=1s", "--client-ttl=120s"];
+    let mut cluster = Cluster::start(&options, 2, "64MiB");
     let client = connect(&cluster);
-    for n in 0..40 {
+    // Each replica of a frozen node is waited for.
+    for n in 0..KEYS {
         let key = format!("k{n}");
         client
             .put(&key, &value(key.as_bytes(), 50_000), &replicas(1))
             .unwrap();
     }
-    cluster.nodes[1].process.kill();
+    cluster.nodes[1].process.freeze();
+    wait::until("the node is suspect", Duration::from_secs(10), || {
+        let stat = client.stat(&Default::default()).unwrap();
+        stat.nodes.iter().any(|n| n.state == NodeState::Suspect)
+    });
     let (code, found) = audit(&cluster, &[]);
     assert_eq!(code, 4, "{found}");
     let lost = number(&found, "unreachable");
-    assert!((1..40).contains(&lost), "{found}");
+    assert!((1..KEYS).contains(&lost), "{found}");
     assert_eq!(number(&found, "silent_nodes"), 1);
     for field in DIFFERENCES {
         assert_eq!(number(&found, field), 0, "{field} in {found}");
     }
+    cluster.nodes[1].process.kill();
     wait::until("the node counts as gone", Duration::from_secs(15), || {
         let stat = client.stat(&Default::default()).unwrap();
-        stat.objects == 40 - lost
+        stat.objects == KEYS - lost
     });
     let found = audit(&cluster, &[]);
     assert_clean(&found);
-    assert_eq!(number(&found.1, "replicas"), 40 - lost);
+    assert_eq!(number(&found.1, "replicas"), KEYS - lost);
     cluster.nodes[1].restart();
     let found = audit(&cluster, &[]);
     assert_clean(&found);

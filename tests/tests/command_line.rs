@@ -7,45 +7,12 @@
 use rustix::process::Signal;
 use serde_json::Value;
 use snowskin_tests::cluster::{Cluster, Master, Node};
+use snowskin_tests::output::{code, err, is_error, json, out};
 use snowskin_tests::process::{Process, run, run_with};
 use snowskin_tests::values::value;
 use snowskin_tests::wait;
 use std::net::TcpListener;
-use std::process::Output;
 use std::time::{Duration, Instant};
-
-fn code(output: &Output) -> i32 {
-    output.status.code().unwrap()
-}
-
-fn out(output: &Output) -> String {
-    String::from_utf8(output.stdout.clone()).unwrap()
-}
-
-fn err(output: &Output) -> String {
-    String::from_utf8(output.stderr.clone()).unwrap()
-}
-
-fn json(output: &Output) -> Value {
-    let text = out(output);
-    serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text:?} {}", err(output)))
-}
-
-/// All fields of the error object, with these code and name.
-fn is_error(output: &Output, number: i64, name: &str, stage: &str) {
-    let object = json(output);
-    for field in ["message", "key", "peer", "retry", "detail"] {
-        assert!(object.get(field).is_some(), "no {field} in {object}");
-    }
-    assert_eq!(object["code"], number, "{object}");
-    assert_eq!(object["name"], name, "{object}");
-    assert_eq!(object["stage"], stage, "{object}");
-    let retry = object["retry"].as_str().unwrap();
-    assert!(
-        ["never", "same", "other_replica", "after_refresh"].contains(&retry),
-        "{object}"
-    );
-}
 
 #[test]
 fn the_version_tells_what_can_talk_to_what() {
