@@ -49,9 +49,6 @@ enum Chore {
     Wheel,
     /// Compares our Python package with the released one: interface and answers, row by row
     Compat {
-        /// Interpreter that makes the environments below target/compat
-        #[arg(long, default_value = "python3")]
-        python: String,
         /// Requirement or wheel file of the released package
         #[arg(long, default_value = "mooncake-transfer-engine-non-cuda")]
         package: String,
@@ -77,15 +74,7 @@ fn main() -> ExitCode {
         Chore::Tidy => tidy::run(),
         Chore::Wheel => wheel::run(),
         Chore::Sim { options } => test::sim(&options),
-        Chore::Compat {
-            python,
-            package,
-            peer_only,
-        } => compat::run(&compat::Options {
-            python,
-            package,
-            peer_only,
-        }),
+        Chore::Compat { package, peer_only } => compat::run(&package, peer_only),
         Chore::Clients(options) => clients::run(&options),
         Chore::Soak { minutes } => soak::run(minutes),
     };

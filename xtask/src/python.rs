@@ -9,7 +9,7 @@ pub const BUILDERS: &[&str] = &["maturin==1.16.0", "hatchling==1.33.0"];
 /// What links against an old C library.
 pub const LINKER: &[&str] = &["ziglang==0.17.1"];
 /// What the tests need.
-const TESTS: &[&str] = &["pytest>=8", "pytest-asyncio>=1", "numpy", "aiohttp>=3.9"];
+pub const TESTS: &[&str] = &["pytest>=8", "pytest-asyncio>=1", "numpy", "aiohttp>=3.9"];
 
 /// Where cargo puts what it builds.
 pub fn target() -> PathBuf {
@@ -35,8 +35,13 @@ pub struct Venv {
 impl Venv {
     /// At its place; [`Venv::make`] makes it.
     pub fn locate() -> Self {
+        Venv::below("venv")
+    }
+
+    /// Another one below the target folder.
+    pub fn below(name: &str) -> Self {
         Venv {
-            folder: target().join("venv"),
+            folder: target().join(name),
         }
     }
 
@@ -151,9 +156,8 @@ pub fn emptied(folder: &Path) -> Done {
     std::fs::create_dir_all(folder).map_err(failed)
 }
 
-/// Builds both packages from the release profile, installs them, and runs the tests of the tree. The
-/// `snowskin` program is the one of the release build.
-pub fn test(steps: &mut Steps, snowskin: &Path) {
+/// Builds both packages from the release profile and installs them; the environment when that worked.
+pub fn installed(steps: &mut Steps) -> Option<Venv> {
     let venv = Venv::locate();
     let built = target().join("wheels-dev");
     let mut ready = false;
@@ -177,7 +181,13 @@ pub fn test(steps: &mut Steps, snowskin: &Path) {
         ready = true;
         Ok(())
     });
-    if ready {
+    ready.then_some(venv)
+}
+
+/// Installs both packages and runs the tests of the tree. The `snowskin` program is the one of the
+/// release build.
+pub fn test(steps: &mut Steps, snowskin: &Path) {
+    if let Some(venv) = installed(steps) {
         steps.command(
             "python: tests",
             venv.command("python")
