@@ -1,5 +1,6 @@
 """The native module by itself: what the classes above it rest on."""
 
+import gc
 import os
 import signal
 import subprocess
@@ -7,6 +8,7 @@ import sys
 import textwrap
 import threading
 import time
+import weakref
 
 import numpy as np
 import pytest
@@ -116,6 +118,19 @@ def test_a_forked_child_sees_closed_stores_and_may_open_its_own(base):
         os.waitpid(child, 0)
     assert (pid, status) == (child, 0)
     assert base.get("k") == b"v", "the parent's store is untouched"
+
+
+def test_a_store_in_a_cycle_is_collected_and_ends():
+    class Sub(native.MooncakeStoreBase):
+        pass
+
+    store = Sub()
+    assert store._open({"segment_size": 32 * MIB}) == 0
+    store.itself = store
+    gone = weakref.ref(store)
+    del store
+    gc.collect()
+    assert gone() is None
 
 
 def test_the_interpreter_ends_with_stores_open():

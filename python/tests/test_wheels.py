@@ -9,10 +9,10 @@ import zipfile
 
 import pytest
 
-FOLDER = os.environ.get("SNOWSKIN_WHEELS")
+FOLDER = os.environ.get("WHEELS_UNDER_TEST")
 pytestmark = [
     pytest.mark.ours_only("the wheels are ours"),
-    pytest.mark.skipif(not FOLDER, reason="SNOWSKIN_WHEELS names no folder: `cargo xtask wheel` builds and checks them"),
+    pytest.mark.skipif(not FOLDER, reason="WHEELS_UNDER_TEST names no folder: `cargo xtask wheel` builds and checks them"),
 ]
 MEGABYTE = 1_000_000
 # Every Linux distribution that is still maintained has this one.

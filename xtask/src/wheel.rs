@@ -52,7 +52,7 @@ pub fn run() -> Done {
         }),
         None => println!(
             "SKIPPED the wheel for CPython {OLDEST}: there is no python{OLDEST} here; \
-             SNOWSKIN_PYTHON310 may name one"
+             PYTHON310 may name one"
         ),
     }
     steps.step("snowskin-mooncake", || venv.pure_wheel(&out));
@@ -60,7 +60,7 @@ pub fn run() -> Done {
         "checks of the wheels",
         venv.command("python")
             .args(["-m", "pytest", "-q", "-s", "test_wheels.py"])
-            .env("SNOWSKIN_WHEELS", &out)
+            .env("WHEELS_UNDER_TEST", &out)
             .current_dir(root().join("python/tests")),
     );
     for wheel in wheels(&out)? {
@@ -181,7 +181,7 @@ fn triple() -> Result<String, String> {
 
 /// An interpreter of the oldest version.
 fn oldest() -> Option<PathBuf> {
-    let named = std::env::var_os("SNOWSKIN_PYTHON310").map(PathBuf::from);
+    let named = std::env::var_os("PYTHON310").map(PathBuf::from);
     let home = std::env::var_os("HOME").map(PathBuf::from);
     let managed = home
         .and_then(|home| std::fs::read_dir(home.join(".pyenv/versions")).ok())

@@ -204,3 +204,41 @@ fn joined_nodes_share_one_pool_and_copy_in_memory_at_home() {
     two.close().unwrap();
     master.shutdown().unwrap();
 }
+
+#[test]
+fn objects_are_found_without_being_read_and_protected_as_by_a_get() {
+    let client = embedded(vec![node(32 << 20)]);
+    let stored = client.put("k", b"value", &PutOptions::default()).unwrap();
+    let Stored::Written { version, .. } = stored else {
+        panic!("{stored:?}");
+    };
+    let found = client.find_batch(&["k", "none"], &ExistsOptions::default());
+    let [Ok(found), Err(missing)] = &found[..] else {
+        panic!("{found:?}");
+    };
+    assert_eq!((found.version, found.shape.size), (version, 5));
+    assert_eq!(found.replicas.len(), 1);
+    assert_eq!(found.replicas[0].0, client.own_nodes()[0]);
+    assert!(found.lease > Millis(0));
+    assert_eq!(missing.code, Code::ObjectNotFound);
+    let refused = client.remove("k", &RemoveOptions::default());
+    assert_eq!(refused.map_err(|f| f.code), Err(Code::ObjectHasLease));
+}
+
+#[test]
+fn each_object_of_a_batch_may_be_in_a_group_of_its_own() {
+    let client = embedded(vec![node(32 << 20)]);
+    let items = ["a", "b", "", "d"].map(|key| (key, Source::Bytes(b"x")));
+    let options = PutOptions {
+        groups: vec![Some("one".into()), None, Some("lost".into())],
+        ..PutOptions::default()
+    };
+    let stored = client.put_batch(&items, &options);
+    assert!(stored[2].is_err(), "an empty key");
+    let group_of = |key: &str| {
+        let stat = client.stat_object(key, &CallOptions::default()).unwrap();
+        stat.unwrap().attributes.group
+    };
+    assert_eq!(group_of("a").as_deref(), Some("one"));
+    assert_eq!((group_of("b"), group_of("d")), (None, None));
+}

@@ -71,7 +71,8 @@ impl View {
         let done = unsafe {
             ffi::PyBuffer_ToContiguous(
                 copy.as_mut_ptr().cast(),
-                &raw const *self.raw,
+                // It is only read; whether the pointer says so differs between versions.
+                (&raw const *self.raw).cast_mut(),
                 self.raw.len,
                 b'C' as _,
             )

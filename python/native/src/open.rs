@@ -1,6 +1,7 @@
 //! An open store: the client and what belongs to it, shared by the calls under way, and the slot that it
 //! stands in, which a forked child sees empty.
 
+use crate::engine::InnerTransferEngine;
 use crate::errors::{closed, invalid};
 use crate::handle::Staging;
 use crate::segments::Segments;
@@ -9,6 +10,7 @@ use crate::settings::Settings;
 use crate::start;
 use crate::watch::Watch;
 use parking_lot::Mutex;
+use pyo3::Py;
 use snowskin_client::Client;
 use snowskin_device::{Config as DeviceConfig, Registry};
 use snowskin_types::{Failure, Key, Stage};
@@ -37,6 +39,8 @@ pub(crate) struct Open {
     pub(crate) gets: GetSessions,
     /// The process that opened it.
     owner: u32,
+    /// Lives as long as the store, so that its memory stays registered.
+    _engine: Option<Py<InnerTransferEngine>>,
     _port: Option<TcpListener>,
 }
 
@@ -46,8 +50,8 @@ impl Open {
     /// # Errors
     /// Why that failed.
     pub(crate) fn start(settings: Settings) -> Result<Arc<Self>, Failure> {
-        let registry = match settings.registry.clone() {
-            Some(registry) => registry,
+        let registry = match &settings.engine {
+            Some(engine) => engine.get().registry(),
             None => {
                 let mut config = DeviceConfig::from_environment()?;
                 config.strict |= settings.strict_buffers;
@@ -67,6 +71,7 @@ impl Open {
             puts: PutSessions::default(),
             gets: GetSessions::default(),
             owner: std::process::id(),
+            _engine: settings.engine,
             _port: started.port,
         });
         if let Some(mut all) = OPEN.try_lock_for(LIST_PATIENCE) {

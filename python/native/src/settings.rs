@@ -7,7 +7,6 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString};
 use snowskin_client::Token;
-use snowskin_device::Registry;
 use snowskin_types::{Failure, Stage, Tenant};
 use std::time::Duration;
 
@@ -23,8 +22,8 @@ pub(crate) struct Settings {
     pub(crate) segment_size: u64,
     pub(crate) local_buffer_size: u64,
     pub(crate) tenant: Tenant,
-    /// Registered memory of a transfer engine.
-    pub(crate) registry: Option<Registry>,
+    /// A transfer engine whose registered memory the store uses, and keeps registered.
+    pub(crate) engine: Option<Py<InnerTransferEngine>>,
     pub(crate) timeout: Option<Duration>,
     pub(crate) transfer_timeout: Option<Duration>,
     pub(crate) connect_timeout: Option<Duration>,
@@ -47,7 +46,7 @@ impl Settings {
             segment_size: 0,
             local_buffer_size: u64::MAX,
             tenant: Tenant::default(),
-            registry: None,
+            engine: None,
             timeout: None,
             transfer_timeout: None,
             connect_timeout: None,
@@ -87,7 +86,7 @@ impl Settings {
             }
             "engine" => {
                 let engine = value.cast::<InnerTransferEngine>()?;
-                self.registry = Some(engine.get().registry());
+                self.engine = Some(engine.clone().unbind());
             }
             "timeout_ms" => self.timeout = Some(Duration::from_millis(number(value)?)),
             "transfer_timeout_ms" => {

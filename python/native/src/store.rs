@@ -30,8 +30,9 @@ const UNREGISTER_PATIENCE: Duration = Duration::from_secs(4);
 /// The answer for every argument error, and for a store that is not open.
 const INVALID: i32 = Code::InvalidParams.number();
 
-/// The byte paths of the compatible store. It is made closed; `_open` sets it up.
-#[pyclass(subclass, dict, weakref, frozen, module = "snowskin._native")]
+/// The byte paths of the compatible store. It is made closed; `_open` sets it up. Attributes and weak
+/// references are its Python subclasses' own, which the collector of cycles sees through then.
+#[pyclass(subclass, frozen, module = "snowskin._native")]
 #[derive(Default)]
 pub(crate) struct MooncakeStoreBase {
     slot: Slot,
@@ -232,7 +233,9 @@ impl MooncakeStoreBase {
                 .zip(&mut made)
                 .map(|(key, made)| GetItem::whole(key, Target::Made(made)))
                 .collect();
-            open.client.get_items(&mut items, &GetOptions::default())
+            let got = open.client.get_items(&mut items, &GetOptions::default());
+            open.look_after(&got);
+            got
         });
         let noted = results.iter().find_map(|result| result.as_ref().err());
         noted.inspect(|failure| self.slot.note(failure));
@@ -256,7 +259,9 @@ impl MooncakeStoreBase {
                 .zip(&mut held)
                 .map(|(key, held)| GetItem::whole(key, Target::Made(held)))
                 .collect();
-            open.client.get_items(&mut items, &GetOptions::default())
+            let got = open.client.get_items(&mut items, &GetOptions::default());
+            open.look_after(&got);
+            got
         });
         let noted = results.iter().find_map(|result| result.as_ref().err());
         noted.inspect(|failure| self.slot.note(failure));
