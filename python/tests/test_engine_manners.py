@@ -155,6 +155,36 @@ print(json.dumps([engine.send_probe(name), engine.get_batch_transfer_status([bat
     assert lines == [[0, -1, -1, -1, -1, -1, 0, 0], [0, 0]]
 
 
+@pytest.mark.ours_only("the released package has no way to close an engine")
+def test_a_forked_child_does_not_keep_the_ports():
+    code, lines = sides.run_python(
+        """
+import json, os, socket
+from mooncake.engine import TransferEngine
+engine = TransferEngine()
+assert engine.initialize("127.0.0.1", "P2PHANDSHAKE", "tcp", "") == 0
+port = engine.get_rpc_port()
+waits, ends = os.pipe()
+child = os.fork()
+if child == 0:
+    os.close(ends)
+    os.read(waits, 1)
+    os._exit(0)
+engine.close()
+try:
+    socket.create_connection(("127.0.0.1", port), 2)
+    answer = "connected"
+except OSError as error:
+    answer = type(error).__name__
+os.close(ends)
+os.waitpid(child, 0)
+print(json.dumps(answer), flush=True)
+""",
+        seconds=20,
+    )
+    assert (code, lines) == (0, ["ConnectionRefusedError"])
+
+
 @pytest.mark.parametrize("ending", ["", "del engine", "engine = [engine]; engine.append(engine)", "sys.exit(0)"])
 def test_an_engine_does_not_keep_the_interpreter(ending):
     begun = time.monotonic()

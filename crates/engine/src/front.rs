@@ -26,6 +26,8 @@ use tokio::runtime::Handle;
 const CONNECTIONS_MAX: usize = 512;
 /// A connection on which nothing is asked is closed after this time.
 const IDLE: Duration = Duration::from_secs(60);
+/// Most bytes of one question; a notification is the longest.
+const QUESTION_BYTES_MAX: usize = 2 << 20;
 /// A peer takes an answer within this time.
 const ANSWER: Duration = Duration::from_secs(10);
 /// Pause after a failed accept, for example when no file descriptor is left.
@@ -131,6 +133,9 @@ impl Session {
                 let frame = self.decoder.next(&mut self.input);
                 if let Some(frame) = frame.map_err(|error| Left::Garbage(error.to_string()))? {
                     return Ok(frame);
+                }
+                if self.input.len() + self.decoder.missing(&self.input) > QUESTION_BYTES_MAX {
+                    return Err(Left::Garbage("a question is too long".to_owned()));
                 }
                 if self.stream.read_buf(&mut self.input).await? == 0 {
                     return Err(Left::Ended);
