@@ -3,9 +3,11 @@
 //! Owns: conversions between Python objects and the client's and engine's calls. Must never: decide
 //! anything about keys, bytes or memory itself, hold the interpreter while it waits, or raise where the
 //! compatible interface answers a code. docs/design/python.md says what stands where; start reading at
-//! `store`, then `calls` (what runs without the interpreter) and `open` (what a store consists of).
+//! `store`, then `answers` (results into codes), `calls` (what runs without the interpreter) and `open`
+//! (what a store consists of).
 
 mod allocator;
+mod answers;
 mod args;
 #[allow(
     unsafe_code,

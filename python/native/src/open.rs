@@ -10,7 +10,7 @@ use crate::settings::Settings;
 use crate::start;
 use crate::watch::Watch;
 use parking_lot::Mutex;
-use pyo3::Py;
+use pyo3::{Py, Python};
 use snowskin_client::Client;
 use snowskin_device::{Config as DeviceConfig, Registry};
 use snowskin_types::{Failure, Key, Stage};
@@ -176,10 +176,12 @@ impl Drop for Slot {
         let open = self.open.get_mut().take();
         if !self.is_mine() {
             leave(open);
-        } else if let Some(open) = open
-            && let Err(error) = open.close()
-        {
-            tracing::warn!(%error, "a store that was dropped did not end well");
+        } else if let Some(open) = open {
+            // Nobody can be in a call: it would hold the object. Other threads go on meanwhile.
+            let ended = Python::try_attach(|py| py.detach(|| open.close()));
+            if let Some(Err(error)) = ended {
+                tracing::warn!(%error, "a store that was dropped did not end well");
+            }
         }
     }
 }

@@ -1,330 +1,38 @@
 //! The class under the compatible store: codes instead of exceptions, in the compatible interface's order
 //! of arguments and shapes of results.
 
+use crate::answers::Config;
 use crate::args::{KeyArg, KeyList, Size, SizeList, truth};
-use crate::bytes::{Made, Use, View};
-use crate::calls::{Rest, Results};
-use crate::config::{Policy, ReplicateConfig, Writer};
+use crate::bytes::{Use, View};
+use crate::calls::Rest;
+use crate::config::{ReplicateConfig, Writer};
 use crate::descriptors::ReplicaDescriptor;
-use crate::errors::{self, invalid, number, read_number};
-use crate::handle::{BufferHandle, Format, Held};
+use crate::errors::{self, invalid, number};
+use crate::handle::BufferHandle;
 use crate::open::{Open, Slot, mismatch};
 use crate::ranges;
 use crate::runs::Runs;
 use crate::session_calls::Offsets;
 use crate::settings::Settings;
-use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
-use snowskin_client::{
-    ExistsOptions, GetItem, GetOptions, Leases, RemoveManyOptions, RemoveOptions, Target,
-};
+use snowskin_client::ExistsOptions;
 use snowskin_device::Run;
 use snowskin_types::call::{Filter, PutMode};
 use snowskin_types::{Code, Failure, Stage};
-use std::sync::Arc;
 use std::time::Duration;
 
 /// Unregistering waits this long for operations under way.
 const UNREGISTER_PATIENCE: Duration = Duration::from_secs(4);
 /// The answer for every argument error, and for a store that is not open.
-const INVALID: i32 = Code::InvalidParams.number();
+pub(crate) const INVALID: i32 = Code::InvalidParams.number();
 
 /// The byte paths of the compatible store. It is made closed; `_open` sets it up. Attributes and weak
 /// references are its Python subclasses' own, which the collector of cycles sees through then.
 #[pyclass(subclass, frozen, module = "snowskin._native")]
 #[derive(Default)]
 pub(crate) struct MooncakeStoreBase {
-    slot: Slot,
-}
-
-type Config<'py> = Option<PyRef<'py, ReplicateConfig>>;
-
-impl MooncakeStoreBase {
-    fn code(&self, result: Result<(), Failure>) -> i32 {
-        match result {
-            Ok(()) => 0,
-            Err(failure) => {
-                self.slot.note(&failure);
-                number(&failure)
-            }
-        }
-    }
-
-    fn codes(&self, results: Results<()>) -> Vec<i32> {
-        let noted = results.iter().find_map(|result| result.as_ref().err());
-        noted.inspect(|failure| self.slot.note(failure));
-        results
-            .iter()
-            .map(|result| result.as_ref().map_or_else(number, |()| 0))
-            .collect()
-    }
-
-    fn sizes(&self, results: Results<u64>) -> Vec<i64> {
-        let noted = results.iter().find_map(|result| result.as_ref().err());
-        noted.inspect(|failure| self.slot.note(failure));
-        results
-            .iter()
-            .map(|result| match result {
-                Ok(size) => i64::try_from(*size).unwrap_or(i64::MAX),
-                Err(failure) => read_number(failure),
-            })
-            .collect()
-    }
-
-    /// -600 for each key.
-    fn refuse(&self, keys: usize, failure: &Failure) -> Vec<i32> {
-        self.slot.note(failure);
-        vec![number(failure); keys]
-    }
-
-    fn refuse_sizes(&self, keys: usize, failure: &Failure) -> Vec<i64> {
-        self.slot.note(failure);
-        vec![read_number(failure); keys]
-    }
-
-    /// An open store and the policy of a write.
-    fn to_write(
-        &self,
-        config: &Config<'_>,
-        keys: usize,
-        writer: Writer,
-        mode: PutMode,
-    ) -> Result<(Arc<Open>, Policy), Failure> {
-        let open = self.slot.need()?;
-        let policy = ReplicateConfig::policy(config.as_deref(), keys, writer, mode)?;
-        Ok((open, policy))
-    }
-
-    fn write_one(
-        &self,
-        py: Python<'_>,
-        key: &[u8],
-        parts: &[View],
-        config: &Config<'_>,
-        mode: PutMode,
-    ) -> i32 {
-        let (open, policy) = match self.to_write(config, 1, Writer::Plain, mode) {
-            Ok(ready) => ready,
-            Err(failure) => return self.code(Err(failure)),
-        };
-        let value: Vec<&[u8]> = parts.iter().map(View::bytes).collect();
-        let results = py.detach(|| {
-            let options = open.options(policy);
-            open.put_values(&[key], &[value], &options)
-        });
-        self.codes(results).first().copied().unwrap_or(INVALID)
-    }
-
-    fn write_parts(
-        &self,
-        py: Python<'_>,
-        key: &[u8],
-        parts: &Bound<'_, PyTuple>,
-        config: &Config<'_>,
-        mode: PutMode,
-    ) -> PyResult<i32> {
-        let mut views = Vec::with_capacity(parts.len());
-        for part in parts {
-            let view = View::of(&part, Use::Read)?;
-            if !view.is_plain() {
-                let text = "each part must be one-dimensional with items of one byte";
-                return Err(PyRuntimeError::new_err(text));
-            }
-            views.push(view);
-        }
-        if views.iter().all(|view| view.bytes().is_empty()) {
-            // Nothing to store is done at once, by a store that is open.
-            return Ok(match self.to_write(config, 1, Writer::Plain, mode) {
-                Ok(_) => 0,
-                Err(failure) => self.code(Err(failure)),
-            });
-        }
-        Ok(self.write_one(py, key, &views, config, mode))
-    }
-
-    fn write_batch(
-        &self,
-        py: Python<'_>,
-        keys: &KeyList,
-        values: &Bound<'_, PyAny>,
-        config: &Config<'_>,
-        mode: PutMode,
-    ) -> PyResult<i32> {
-        let mut views = Vec::with_capacity(keys.len());
-        crate::args::each(values, |value| {
-            views.push(View::of(value, Use::Read)?);
-            Ok(())
-        })?;
-        if views.len() != keys.len() {
-            return Ok(self.code(Err(mismatch())));
-        }
-        let (open, policy) = match self.to_write(config, keys.len(), Writer::Plain, mode) {
-            Ok(ready) => ready,
-            Err(failure) => return Ok(self.code(Err(failure))),
-        };
-        let values: Vec<Vec<&[u8]>> = views.iter().map(|view| vec![view.bytes()]).collect();
-        let results = py.detach(|| {
-            let options = open.options(policy);
-            open.put_values(&keys.to_vec(), &values, &options)
-        });
-        let codes = self.codes(results);
-        Ok(codes.into_iter().find(|code| *code != 0).unwrap_or(0))
-    }
-
-    /// One buffer; a size of zero stores nothing and is a success.
-    fn write_from(
-        &self,
-        py: Python<'_>,
-        key: &[u8],
-        runs: &[Run],
-        config: &Config<'_>,
-        mode: PutMode,
-    ) -> Result<(), Failure> {
-        let (open, policy) = self.to_write(config, 1, Writer::Plain, mode)?;
-        if crate::runs::total(runs) == 0 {
-            return Ok(());
-        }
-        let mut results = py.detach(|| {
-            let options = open.options(policy);
-            open.put_runs(&[key], std::iter::once(runs), &options)
-        });
-        results.pop().unwrap_or(Ok(()))
-    }
-
-    fn write_runs(
-        &self,
-        py: Python<'_>,
-        keys: &KeyList,
-        runs: &Runs,
-        config: &Config<'_>,
-        writer: Writer,
-        mode: PutMode,
-    ) -> Vec<i32> {
-        let (open, policy) = match self.to_write(config, keys.len(), writer, mode) {
-            Ok(ready) => ready,
-            Err(failure) => return self.refuse(keys.len(), &failure),
-        };
-        let results = py.detach(|| {
-            let options = open.options(policy);
-            open.put_runs(&keys.to_vec(), runs.iter(), &options)
-        });
-        self.codes(results)
-    }
-
-    fn read_runs(&self, py: Python<'_>, keys: &KeyList, runs: &Runs, rest: Rest) -> Vec<i64> {
-        match self.slot.need() {
-            Ok(open) => {
-                let results = py.detach(|| open.get_runs(&keys.to_vec(), runs.iter(), rest));
-                self.sizes(results)
-            }
-            Err(failure) => self.refuse_sizes(keys.len(), &failure),
-        }
-    }
-
-    fn read_values(&self, py: Python<'_>, open: &Open, keys: &[&[u8]]) -> Vec<Option<Py<PyBytes>>> {
-        let mut made: Vec<Made> = keys
-            .iter()
-            .map(|_| Made::new(open.staging.size()))
-            .collect();
-        let results = py.detach(|| {
-            let mut items: Vec<GetItem<'_>> = keys
-                .iter()
-                .zip(&mut made)
-                .map(|(key, made)| GetItem::whole(key, Target::Made(made)))
-                .collect();
-            let got = open.client.get_items(&mut items, &GetOptions::default());
-            open.look_after(&got);
-            got
-        });
-        let noted = results.iter().find_map(|result| result.as_ref().err());
-        noted.inspect(|failure| self.slot.note(failure));
-        results
-            .iter()
-            .zip(&mut made)
-            .map(|(result, made)| result.is_ok().then(|| made.take()).flatten())
-            .collect()
-    }
-
-    fn read_handles(
-        &self,
-        py: Python<'_>,
-        open: &Open,
-        keys: &[&[u8]],
-    ) -> Vec<Option<BufferHandle>> {
-        let mut held: Vec<Held> = keys.iter().map(|_| Held::new(&open.staging)).collect();
-        let results = py.detach(|| {
-            let mut items: Vec<GetItem<'_>> = keys
-                .iter()
-                .zip(&mut held)
-                .map(|(key, held)| GetItem::whole(key, Target::Made(held)))
-                .collect();
-            let got = open.client.get_items(&mut items, &GetOptions::default());
-            open.look_after(&got);
-            got
-        });
-        let noted = results.iter().find_map(|result| result.as_ref().err());
-        noted.inspect(|failure| self.slot.note(failure));
-        results
-            .iter()
-            .zip(held)
-            .map(|(result, held)| result.is_ok().then(|| held.into_handle(Format::Signed)))
-            .collect()
-    }
-
-    fn removed(&self, py: Python<'_>, keys: &[&[u8]], force: bool) -> Vec<i32> {
-        match self.slot.need() {
-            Ok(open) => {
-                let options = RemoveOptions {
-                    leases: leases(force),
-                    ..RemoveOptions::default()
-                };
-                let results = py.detach(|| open.client.remove_batch(keys, &options));
-                self.codes(results)
-            }
-            Err(failure) => self.refuse(keys.len(), &failure),
-        }
-    }
-
-    fn swept(&self, py: Python<'_>, filter: &Filter, force: bool) -> i64 {
-        let swept = self.slot.need().and_then(|open| {
-            let options = RemoveManyOptions {
-                leases: leases(force),
-                ..RemoveManyOptions::default()
-            };
-            py.detach(|| open.client.remove_many(filter, &options))
-        });
-        match swept {
-            Ok(swept) => i64::try_from(swept.removed).unwrap_or(i64::MAX),
-            Err(failure) => i64::from(self.code(Err(failure))),
-        }
-    }
-
-    fn present(&self, py: Python<'_>, keys: &[&[u8]]) -> Vec<i32> {
-        let open = match self.slot.need() {
-            Ok(open) => open,
-            Err(failure) => return self.refuse(keys.len(), &failure),
-        };
-        let results = py.detach(|| open.exists(keys));
-        let noted = results.iter().find_map(|result| result.as_ref().err());
-        noted.inspect(|failure| self.slot.note(failure));
-        results
-            .iter()
-            .map(|result| match result {
-                Ok(here) => i32::from(*here),
-                // A lost master is a miss on this path: callers take any other number for a hit.
-                Err(failure) if crate::watch::is_loss(failure) => 0,
-                Err(failure) => number(failure),
-            })
-            .collect()
-    }
-}
-
-fn leases(force: bool) -> Leases {
-    match force {
-        true => Leases::Override,
-        false => Leases::Respect,
-    }
+    pub(crate) slot: Slot,
 }
 
 fn one(address: Size, size: Size) -> Run {
