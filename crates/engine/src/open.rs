@@ -34,6 +34,12 @@ use tokio::runtime::{Builder, Handle, Runtime};
 const OWN_NAME: Duration = Duration::from_secs(2);
 /// Data connections of peers at once.
 const DATA_CONNECTIONS_MAX: usize = 1024;
+/// Connections to one peer, for all threads together.
+const CONNECTIONS_PER_PEER: usize = 8;
+/// Pieces under way on one of them. Small ones are many, and each waits for the peer's word.
+const DEPTH: usize = 32;
+/// A batch takes a further one for so many bytes that wait, so that it leaves some to others.
+const BYTES_PER_CONNECTION: u64 = 16 << 20;
 /// Closing an engine takes no longer.
 const CLOSING: Duration = Duration::from_millis(4_500);
 /// Of that, the time that calls of other threads have to notice.
@@ -182,8 +188,13 @@ impl Open {
         let greeting = Greeting::new(Role::Client, process);
         let closing = Arc::new(AtomicBool::new(false));
         let clock = SystemClock;
-        let transport =
-            TcpTransport::new(greeting.clone(), TcpOptions::default(), Arc::new(clock))?;
+        let options = TcpOptions {
+            connections_per_peer: CONNECTIONS_PER_PEER,
+            depth: DEPTH,
+            bytes_per_connection: BYTES_PER_CONNECTION,
+            ..TcpOptions::default()
+        };
+        let transport = TcpTransport::new(greeting.clone(), options, Arc::new(clock))?;
         let dialler = Dialler::new(greeting, config.session_timeout, Arc::clone(&closing));
         let core = Core {
             registry,
