@@ -185,6 +185,39 @@ print(json.dumps(answer), flush=True)
     assert (code, lines) == (0, ["ConnectionRefusedError"])
 
 
+ENVIRONMENT = """
+import json
+from mooncake.engine import TransferEngine
+engine = TransferEngine()
+answer = engine.initialize("127.0.0.1:15999", "P2PHANDSHAKE", "tcp", "")
+print(json.dumps([answer, engine.get_rpc_port()]), flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    "names", [("MC_MIN_RPC_PORT", "MC_MAX_RPC_PORT"), ("MC_MIN_PRC_PORT", "MC_MAX_PRC_PORT")], ids=["spelt", "misspelt"]
+)
+def test_the_range_of_ports_is_in_the_environment(names):
+    _, lines = sides.run_python(ENVIRONMENT, env={names[0]: "18100", names[1]: "18200"})
+    answer, port = lines[-1]
+    assert answer == 0 and 18100 <= port <= 18200
+
+
+@pytest.mark.ours_only("the released package does so with metadata servers only")
+def test_the_port_of_the_name_is_taken_when_the_environment_asks_for_it():
+    _, lines = sides.run_python(ENVIRONMENT, env={"MC_LEGACY_RPC_PORT_BINDING": "1"})
+    assert lines == [[0, 15999]]
+    _, lines = sides.run_python(ENVIRONMENT)
+    assert lines[0][0] == 0 and lines[0][1] != 15999
+
+
+@pytest.mark.ours_only("whatever the released package makes of such values")
+@pytest.mark.parametrize("name", ["MC_MIN_RPC_PORT", "MC_TRANSFER_TIMEOUT", "MC_HANDSHAKE_PORT", "MC_TCP_BIND_ADDRESS"])
+def test_values_that_cannot_be_read_have_no_effect(name):
+    _, lines = sides.run_python(ENVIRONMENT, env={name: "many"})
+    assert lines[0][0] == 0 and 15000 <= lines[0][1] <= 17000
+
+
 @pytest.mark.parametrize("ending", ["", "del engine", "engine = [engine]; engine.append(engine)", "sys.exit(0)"])
 def test_an_engine_does_not_keep_the_interpreter(ending):
     begun = time.monotonic()

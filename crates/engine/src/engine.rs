@@ -153,7 +153,14 @@ impl Engine {
     pub fn unregister(&self, bases: &[usize]) -> Result<(), EngineError> {
         let open = self.open()?;
         let _call = open.call()?;
-        open.core.table.unregister(bases, &open.runtime)
+        let mut first = Ok(());
+        for &base in bases {
+            // One at a time, since each may take some seconds and the engine may be closed meanwhile.
+            let still_open = open.core.check_open();
+            let result = still_open.and_then(|()| open.core.table.unregister(base, &open.runtime));
+            first = first.and(result);
+        }
+        first
     }
 
     /// Moves the bytes of all requests between this process and the peer, on the calling thread, then
@@ -330,7 +337,7 @@ impl Engine {
         if !self.inner.managed.has(address) {
             return Err(EngineError::NotRegistered { address });
         }
-        match open.core.table.unregister(&[address], &open.runtime) {
+        match open.core.table.unregister(address, &open.runtime) {
             // Its user may have taken it back from peers already.
             Ok(()) | Err(EngineError::NotRegistered { .. }) => {
                 self.inner.managed.drop_one(address);

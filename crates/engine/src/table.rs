@@ -144,18 +144,8 @@ impl Table {
         }
     }
 
-    /// Takes regions back, each by its base, and tells the first error after trying all. The waits run on
-    /// the calling thread, with the time of `runtime`.
-    pub(crate) fn unregister(&self, bases: &[usize], runtime: &Handle) -> Result<(), EngineError> {
-        let mut first = Ok(());
-        for &base in bases {
-            let result = self.unregister_one(base, runtime);
-            first = first.and(result);
-        }
-        first
-    }
-
-    fn unregister_one(&self, base: usize, runtime: &Handle) -> Result<(), EngineError> {
+    /// Takes a region back by its base. The waits run on the calling thread, with the time of `runtime`.
+    pub(crate) fn unregister(&self, base: usize, runtime: &Handle) -> Result<(), EngineError> {
         let row = {
             let mut rows = self.rows.lock();
             let row = rows.by_base.remove(&base);
