@@ -1,4 +1,4 @@
-//! Chores of the project: `cargo xtask test | verify | fix | tidy | wheel | sim | soak | compat | clients`.
+//! Chores of the project: `cargo xtask test | verify | fix | tidy | python | wheel | sim | soak | compat | clients`.
 //!
 //! Owns: how the tree is checked and its tests are run. Must never: be depended on.
 //! Start reading at [`test`].
@@ -45,6 +45,8 @@ enum Chore {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         options: Vec<String>,
     },
+    /// Builds the Python packages from the release profile and runs their tests in target/venv
+    Python,
     /// Builds the wheels that are given to others into target/wheels, and checks them
     Wheel,
     /// Compares our Python package with the released one: interface and answers, row by row
@@ -72,6 +74,7 @@ fn main() -> ExitCode {
         Chore::Verify => test::verify(),
         Chore::Fix => test::fix(),
         Chore::Tidy => tidy::run(),
+        Chore::Python => test::python(),
         Chore::Wheel => wheel::run(),
         Chore::Sim { options } => test::sim(&options),
         Chore::Compat { package, peer_only } => compat::run(&package, peer_only),

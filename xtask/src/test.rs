@@ -118,6 +118,17 @@ fn words(text: &str) -> Vec<String> {
     text.split_whitespace().map(str::to_owned).collect()
 }
 
+/// The Python packages and their tests.
+pub fn python() -> Done {
+    let mut steps = Steps::default();
+    steps.command(
+        "release build",
+        &mut cargo(&["build", "--release", "--quiet", "-p", "snowskin-cli"]),
+    );
+    python::test(&mut steps, &target("release", "snowskin"));
+    steps.end()
+}
+
 /// All tests.
 pub fn run(quick: bool) -> Done {
     let mut steps = Steps::default();

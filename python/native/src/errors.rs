@@ -18,6 +18,8 @@ pub(crate) fn number(failure: &Failure) -> i32 {
     match failure.code {
         // What fits no buffer is an argument error there.
         Code::BufferOverflow | Code::InvalidRead => Code::InvalidParams.number(),
+        // A node or store that is just ending cannot be reached, and that is how callers know it.
+        Code::UnavailableInStatus => Code::RpcFail.number(),
         code => code.number(),
     }
 }

@@ -292,7 +292,8 @@ impl MooncakeStoreBase {
         let done = self.slot.need().and_then(|open| {
             let run = one(buffer_ptr, Size(0));
             let done = py.detach(|| open.registry.unregister(run.address, UNREGISTER_PATIENCE));
-            done.map_err(Failure::from)
+            // Also one that is still in use is an argument error here; the message tells.
+            done.map_err(|error| invalid(Stage::Session, error.to_string()))
         });
         self.code(done)
     }
