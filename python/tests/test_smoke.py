@@ -240,6 +240,36 @@ def test_stores_may_be_given_the_same_name(opened, pool):
     assert len({s._describe()["data"] for s in stores}) == 2
 
 
+@pytest.mark.parametrize(
+    "settings, names",
+    [
+        ({"hostname": "host:port"}, "host:port"),
+        ({"hostname": ":1"}, ":1"),
+        ({"hostname": ""}, "empty"),
+        ({"segment_size": MIB}, str(MIB)),
+        ({"min_port": 80, "hostname": "localhost"}, "80"),
+        ({"tenant": "_hidden"}, "_hidden"),
+        ({"master": "nowhere"}, "nowhere"),
+        ({"master": "", "segment_size": 0}, "segment_size"),
+    ],
+)
+def test_settings_that_cannot_work_are_named(pool, settings, names):
+    store = native.MooncakeStoreBase()
+    wanted = {"master": pool.master.address, "segment_size": 32 * MIB, "hostname": "127.0.0.1", **settings}
+    assert store._open(wanted) == -600
+    assert names in store.last_error()["message"]
+    assert store.health_check() == 1
+    with pytest.raises(TypeError):
+        store._open({**wanted, "unknown": 1})
+
+
+@pytest.mark.parametrize("hostname", ["::1", "[::1]", "a-label-that-no-resolver-knows", "127.0.0.1:0"])
+def test_any_name_of_a_host_will_do(opened, pool, hostname):
+    store = opened(master=pool.master.address, segment_size=32 * MIB, hostname=hostname)
+    assert store.put(f"named/{hostname}", b"v") == 0
+    assert 12300 <= int(store.get_hostname().rsplit(":", 1)[1]) <= 14300
+
+
 def test_lost_masters_are_missed_once_and_then_told_at_once(opened, own_pool):
     lonely = own_pool()
     store = opened(master=lonely.master.address, segment_size=32 * MIB, hostname="127.0.0.1", timeout_ms=600)
