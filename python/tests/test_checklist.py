@@ -101,6 +101,11 @@ def test_11_the_class_can_be_subclassed_and_takes_attributes(pool, store, key):
     wrapped.close()
 
 
+def test_11_the_capsule_tells_whether_there_is_a_client(store):
+    assert MooncakeDistributedStore()._get_pyclient_capsule() is None
+    assert store._get_pyclient_capsule() is not None
+
+
 def test_11_the_asynchronous_wrapper_runs_any_method(pool, store, key):
     from mooncake.async_store import MooncakeDistributedStoreAsync
 

@@ -130,3 +130,11 @@ def test_group_ids_are_one_per_key(store, new_key, registered):
 def test_no_keys_give_no_answers(store):
     assert list(store.batch_put_from_multi_buffers([], [], [])) == []
     assert list(store.batch_get_into_multi_buffers([], [], [])) == []
+
+
+def test_an_object_of_no_pieces_is_refused(store, key, registered):
+    a = registered(64).address
+    assert store.batch_put_from_multi_buffers([key], [[]], [[]]) == [-600]
+    assert store.is_exist(key) == 0
+    assert store.batch_put_from_multi_buffers([key], [[a, a]], [[8, 0]]) == [0]
+    assert store.get_size(key) == 8

@@ -224,6 +224,20 @@ def test_an_empty_key_cannot_be_written(store, registered, call):
     assert call(store, registered(4096).address) == -600
 
 
+@pytest.mark.differs(
+    "an empty key is an error of the caller in every call",
+    peer="a missing key: -704, 0 from existence",
+    ours="-600",
+)
+def test_an_empty_key_is_asked_for(side, store, registered):
+    a = registered(64).address
+    missing = side.pick(ours=-600, peer=-704)
+    assert store.get("") == b"" and store.get_buffer("") is None
+    assert (store.get_size(""), store.remove(""), store.get_into("", a, 8)) == (missing,) * 3
+    assert store.is_exist("") == side.pick(ours=-600, peer=0)
+    assert store.batch_get_into([""], [a], [8]) == [missing]
+
+
 # ----------------------------------------------------------------------------- values
 
 

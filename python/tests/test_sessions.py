@@ -153,3 +153,31 @@ def test_a_read_session_outlasts_a_lease(side, store, reader, new_key, registere
     answer = reader.batch_get_into_multi_buffer_ranges([key], [[region.address]], [[1000]], [[0]])
     assert answer == side.pick(ours=[1000], peer=[-707])
     assert reader.batch_get_session_end([key]) == 0
+
+
+def test_a_session_ends_once(store, key, registered):
+    region = registered(64)
+    assert store.batch_put_session_start([key], [8]) == [0]
+    assert store.batch_put_from_multi_buffer_ranges([key], [[region.address]], [[8]], [[0]]) == [8]
+    assert store.batch_put_session_end([key]) == [0]
+    assert store.batch_put_session_end([key]) == [-600]
+    assert store.batch_put_session_revoke([key]) == [-600]
+
+
+def test_what_was_not_written_belongs_to_the_object_too(store, key, registered):
+    region = registered(64, b"12345678")
+    assert store.batch_put_session_start([key], [100]) == [0]
+    assert store.batch_put_from_multi_buffer_ranges([key], [[region.address]], [[8]], [[0]]) == [8]
+    assert store.batch_put_session_end([key]) == [0]
+    assert store.get_size(key) == 100 and store.get(key)[:8] == b"12345678"
+
+
+def test_sessions_of_zero_bytes_and_of_no_keys(store, key, registered):
+    assert store.batch_put_session_start([key], [0]) == [-600]
+    assert (store.batch_put_session_start([], []), store.batch_get_session_start([])) == ([], [])
+    assert store.batch_get_session_end([]) == 0
+    store.put(key, b"12345678")
+    assert store.batch_get_session_start([key, key]) == [0, 0]
+    assert store.batch_get_into_multi_buffer_ranges([key], [[]], [[]], [[]]) == [0]
+    assert store.batch_get_into_multi_buffer_ranges([key], [[registered(64).address]], [[0]], [[0]]) == [0]
+    assert store.batch_get_session_end([key]) == 0

@@ -275,3 +275,19 @@ def test_ranges_into_unregistered_memory_are_refused(store, ranged, memory):
     answer = store.get_into_ranges([region.address], [[ranged[0]]], [[[0]]], [[[0]]], [[[4]]])
     assert answer == [[[-600]]]
     assert region[0:4] == bytes(4)
+
+
+@pytest.mark.differs(
+    "zero bytes are an error of the caller everywhere",
+    peer="0",
+    ours="-600",
+)
+def test_a_range_of_zero_bytes(side, store, ranged, registered):
+    region = registered(64)
+    answer = store.get_into_ranges([region.address], [[ranged[0]]], [[[0]]], [[[0]]], [[[0]]])
+    assert answer == side.pick(ours=[[[-600]]], peer=[[[0]]])
+
+
+def test_ranges_of_nothing(store, registered):
+    assert store.get_into_ranges([], [], [], [], []) == []
+    assert store.get_into_ranges([registered(64).address], [[]], [[]], [[]], [[]]) == [[]]
