@@ -82,10 +82,12 @@ async fn accept(
                 let (front, cancel) = (Arc::clone(&front), cancel.clone());
                 let full = Arc::clone(&front);
                 let task = async move {
-                    let Some(Err(reason)) = cancel.run(serve(stream, &front)).await else {
-                        return;
-                    };
-                    front.refused(&peer, &reason);
+                    let mut session = Session::new(stream);
+                    if let Some(Err(reason)) = cancel.run(serve(&mut session, &front)).await {
+                        front.refused(&peer, &reason);
+                    }
+                    // Counted before the peer can notice.
+                    drop(session);
                 };
                 if let Err(error) = tasks.spawn_on(&runtime, "session", task) {
                     full.refused(&peer, &error);
@@ -127,6 +129,14 @@ struct Session {
 }
 
 impl Session {
+    fn new(stream: TcpStream) -> Self {
+        Session {
+            stream,
+            decoder: Decoder::new(),
+            input: BytesMut::new(),
+        }
+    }
+
     async fn next(&mut self, patience: Duration) -> Result<Frame, Left> {
         let reading = async {
             loop {
@@ -161,21 +171,15 @@ impl Session {
     }
 }
 
-async fn serve(stream: TcpStream, front: &Front) -> Result<(), Left> {
-    net::tune(&stream)?;
-    let mut session = Session {
-        stream,
-        decoder: Decoder::new(),
-        input: BytesMut::new(),
-    };
-    match converse(&mut session, front).await {
+async fn serve(session: &mut Session, front: &Front) -> Result<(), Left> {
+    match converse(session, front).await {
         Err(Left::Ended) => Ok(()),
-        // Between two questions a peer may stay silent and be left without a word.
         other => other,
     }
 }
 
 async fn converse(session: &mut Session, front: &Front) -> Result<(), Left> {
+    net::tune(&session.stream)?;
     let hello = session.next(HELLO_TIMEOUT.duration()).await?;
     let hello = Hello::from_frame(hello).map_err(|error| Left::Garbage(error.to_string()))?;
     let agreed = match front.greeting.meet(&hello.0) {
@@ -193,6 +197,7 @@ async fn converse(session: &mut Session, front: &Front) -> Result<(), Left> {
     session.decoder.open();
     loop {
         let frame = match session.next(IDLE).await {
+            // Between two questions a peer may stay silent and be left without a word.
             Err(Left::Silent) => return Ok(()),
             other => other?,
         };

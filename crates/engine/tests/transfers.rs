@@ -9,7 +9,8 @@ mod support;
 
 use snowskin_device::Run;
 use snowskin_engine::{Notify, Opcode};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 use support::*;
 
 const FAST: Duration = Duration::from_millis(900);
@@ -314,4 +315,56 @@ fn writers_of_the_same_bytes_take_turns() {
         }
     });
     assert!((0..4).any(|seed| there.bytes() == pattern(LEN, seed)));
+}
+
+/// Ends the writers, also when the test fails.
+struct Over<'t>(&'t AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn nobody_writes_memory_that_was_taken_back_amid_writes() {
+    let (a, b) = (engine(), engine());
+    let peer = a.session_id();
+    const LEN: usize = 2 << 20;
+    let mut there = Memory::canaries(LEN);
+    let remote = there.remote();
+    let (written, over) = (AtomicU64::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        for seed in 0..3 {
+            let (b, peer, written, over) = (&b, &peer, &written, &over);
+            scope.spawn(move || {
+                let mut here = Memory::new(pattern(LEN, seed));
+                let write = request(here.address(), remote, LEN as u64);
+                while !over.load(Ordering::Relaxed) {
+                    if b.transfer(peer, Opcode::Write, &[write], None).is_ok() {
+                        written.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+        let _over = Over(&over);
+        for _ in 0..15 {
+            a.register(&[there.run()]).unwrap();
+            let (before, start) = (written.load(Ordering::Relaxed), Instant::now());
+            while written.load(Ordering::Relaxed) < before + 2 {
+                assert!(
+                    start.elapsed() < Duration::from_secs(20),
+                    "no write arrives"
+                );
+                std::thread::yield_now();
+            }
+            a.unregister(&[there.address()]).unwrap();
+            there.fill(CANARY);
+            for _ in 0..5 {
+                // Some time for what may still be on its way.
+                a.probe(&peer).unwrap();
+                assert!(there.bytes().iter().all(|byte| *byte == CANARY));
+            }
+        }
+    });
 }

@@ -68,6 +68,10 @@ impl Memory {
         }
     }
 
+    pub fn fill(&mut self, byte: u8) {
+        std::hint::black_box(&mut self.0).fill(byte);
+    }
+
     pub fn bytes(&self) -> &[u8] {
         std::hint::black_box(&self.0)
     }
