@@ -19,6 +19,8 @@ use std::time::{Duration, Instant};
 const SESSIONS_MAX: usize = 1 << 20;
 /// The renewing thread ends within this.
 const JOIN: Duration = Duration::from_secs(6);
+/// Without sessions the thread looks after itself this often.
+const IDLE: Duration = Duration::from_secs(600);
 /// Leases are not renewed more often.
 const RENEW_MIN: Duration = Duration::from_millis(100);
 
@@ -172,6 +174,7 @@ impl GetSessions {
         let pause = (lease / 3).max(RENEW_MIN);
         state.pause = Some(state.pause.map_or(pause, |before| before.min(pause)));
         state.known.insert(key.to_vec(), known);
+        self.0.wake.notify_all();
         Ok(())
     }
 
@@ -225,22 +228,9 @@ impl GetSessions {
 }
 
 impl Inner {
-    /// Goes on until the store is closed; without sessions it only waits.
+    /// Goes on until the store is closed; without sessions it only waits for some.
     fn renew(&self, client: &Client) {
-        loop {
-            let keys: Vec<Vec<u8>> = {
-                let mut state = self.state.lock();
-                let pause = state.pause.unwrap_or(RENEW_MIN);
-                let closing = |state: &mut GetState| !state.closing;
-                self.wake.wait_while_for(&mut state, closing, pause);
-                if state.closing {
-                    return;
-                }
-                state.known.keys().cloned().collect()
-            };
-            if keys.is_empty() {
-                continue;
-            }
+        while let Some(keys) = self.next_keys() {
             // A lease that could not be renewed shows when its object is read.
             let renewed = client.exists_batch(&keys, &ExistsOptions::default());
             let failed = renewed.iter().filter(|result| result.is_err()).count();
@@ -248,5 +238,25 @@ impl Inner {
                 tracing::debug!(failed, "leases of get sessions could not be renewed");
             }
         }
+    }
+
+    /// Waits until leases have to be renewed; `None` at the end.
+    fn next_keys(&self) -> Option<Vec<Vec<u8>>> {
+        let mut state = self.state.lock();
+        while !state.closing {
+            if state.known.is_empty() {
+                state.pause = None;
+                let idle = |state: &mut GetState| !state.closing && state.known.is_empty();
+                self.wake.wait_while_for(&mut state, idle, IDLE);
+                continue;
+            }
+            let pause = state.pause.unwrap_or(RENEW_MIN);
+            let open = |state: &mut GetState| !state.closing;
+            let waited = self.wake.wait_while_for(&mut state, open, pause);
+            if waited.timed_out() && !state.known.is_empty() {
+                return Some(state.known.keys().cloned().collect());
+            }
+        }
+        None
     }
 }
