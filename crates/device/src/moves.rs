@@ -1,5 +1,7 @@
 //! What a transfer needs: bytes to send, and room to receive, wherever the engine's memory is.
 
+use std::time::Duration;
+
 use snowskin_memory::region::ExternalRegion;
 use snowskin_memory::scattered::Scattered;
 
@@ -81,6 +83,15 @@ impl Registry {
             .count_refusal(self.gather_with(runs, Wait::Patiently))
     }
 
+    /// As [`Registry::gather`], for a call that has only so much time left.
+    ///
+    /// # Errors
+    /// As [`Registry::gather`].
+    pub fn gather_within(&self, runs: &[Run], left: Duration) -> Result<Gather, DeviceError> {
+        self.inner
+            .count_refusal(self.gather_with(runs, Wait::Within(left)))
+    }
+
     /// As [`Registry::gather`], but never waits for staging memory: a batch that holds staging memory
     /// itself must carry out what it has when [`DeviceError::StagingFull`] tells so, and then go on.
     ///
@@ -97,6 +108,15 @@ impl Registry {
     pub fn scatter(&self, runs: &[Run]) -> Result<Scatter, DeviceError> {
         self.inner
             .count_refusal(self.scatter_with(runs, Wait::Patiently))
+    }
+
+    /// As [`Registry::scatter`], for a call that has only so much time left.
+    ///
+    /// # Errors
+    /// As [`Registry::gather`].
+    pub fn scatter_within(&self, runs: &[Run], left: Duration) -> Result<Scatter, DeviceError> {
+        self.inner
+            .count_refusal(self.scatter_with(runs, Wait::Within(left)))
     }
 
     /// As [`Registry::scatter`], without waiting, as [`Registry::gather_now`].

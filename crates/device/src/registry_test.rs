@@ -3,6 +3,7 @@ use proptest::prelude::*;
 use snowskin_types::limits::MEMORY_REGIONS_MAX;
 use snowskin_types::{Code, Failure};
 use std::sync::mpsc::sync_channel;
+use std::time::Duration;
 
 const NOW: Duration = Duration::ZERO;
 const SOON: Duration = Duration::from_secs(20);
@@ -453,6 +454,22 @@ fn a_gather_waits_for_staging_memory() {
         drop(first);
         waiting.join().unwrap().unwrap();
     });
+}
+
+#[test]
+fn a_call_waits_for_staging_memory_no_longer_than_it_has_time() {
+    let registry = plain(Config {
+        staging_max: 1 << 20,
+        staging_patience: Duration::from_secs(24 * 3600),
+        ..Config::default()
+    });
+    let mut memory = Memory::new(1 << 20);
+    let base = memory.at(0);
+    let _held = registry.gather(&[run(base, 1 << 20)]).unwrap();
+    let left = Duration::from_millis(1);
+    let error = registry.gather_within(&[run(base, 1)], left).unwrap_err();
+    assert!(matches!(error, DeviceError::StagingFull { .. }), "{error}");
+    assert!(registry.scatter_within(&[run(base, 1)], left).is_err());
 }
 
 #[test]

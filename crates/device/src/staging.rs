@@ -21,6 +21,8 @@ const KEEP_FROM: usize = 64 << 10;
 pub(crate) enum Wait {
     /// As long as the registry's patience.
     Patiently,
+    /// No longer than this either.
+    Within(Duration),
     Never,
 }
 
@@ -75,9 +77,14 @@ impl Staging {
             .ok_or(too_large)?;
         let wanted = size as u64;
         let mut state = self.state.lock();
-        if wait == Wait::Patiently {
+        let patience = match wait {
+            Wait::Patiently => self.patience,
+            Wait::Within(time) => time.min(self.patience),
+            Wait::Never => Duration::ZERO,
+        };
+        if !patience.is_zero() {
             let full = |state: &mut State| state.used + wanted > max;
-            self.freed.wait_while_for(&mut state, full, self.patience);
+            self.freed.wait_while_for(&mut state, full, patience);
         }
         let used = state.used;
         if used + wanted > max {

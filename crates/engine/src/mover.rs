@@ -39,6 +39,12 @@ pub(crate) struct Until {
     pub(crate) granted: Duration,
 }
 
+impl Until {
+    fn left(&self) -> Duration {
+        self.instant.saturating_duration_since(Instant::now())
+    }
+}
+
 /// Carries a batch out.
 pub(crate) fn carry_out(
     core: &Core,
@@ -238,10 +244,11 @@ impl Attempt<'_> {
             offset: piece.offset,
         };
         let registry = &self.core.registry;
+        let left = self.until.left();
         let held = match (self.opcode, may_wait) {
-            (Opcode::Write, true) => registry.gather(&piece.runs).map(Held::Source),
+            (Opcode::Write, true) => registry.gather_within(&piece.runs, left).map(Held::Source),
             (Opcode::Write, false) => registry.gather_now(&piece.runs).map(Held::Source),
-            (Opcode::Read, true) => registry.scatter(&piece.runs).map(Held::Target),
+            (Opcode::Read, true) => registry.scatter_within(&piece.runs, left).map(Held::Target),
             (Opcode::Read, false) => registry.scatter_now(&piece.runs).map(Held::Target),
         };
         let held = match held {
@@ -319,7 +326,7 @@ impl Attempt<'_> {
                 Opcode::Write => (&piece.runs[..], &there[..]),
                 Opcode::Read => (&there[..], &piece.runs[..]),
             };
-            copy(self.core, from, to, piece.len)?;
+            copy(self.core, from, to, piece.len, self.until)?;
         }
         Ok(())
     }
@@ -331,9 +338,9 @@ fn transfer(peer: String, failure: Failure) -> EngineError {
 }
 
 /// Copies within the process, whatever kind of memory it is.
-fn copy(core: &Core, from: &[Run], to: &[Run], len: u64) -> Result<(), EngineError> {
-    let gather = core.registry.gather(from)?;
-    let scatter = core.registry.scatter(to)?;
+fn copy(core: &Core, from: &[Run], to: &[Run], len: u64, until: Until) -> Result<(), EngineError> {
+    let gather = core.registry.gather_within(from, until.left())?;
+    let scatter = core.registry.scatter_within(to, until.left())?;
     {
         let mut source = gather.scattered().source();
         let target = scatter.scattered().target(len);

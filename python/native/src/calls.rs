@@ -59,6 +59,11 @@ impl Budget {
         self.end
             .map(|end| end.saturating_duration_since(Instant::now()).max(LEAST))
     }
+
+    /// How long the call may wait for staging memory.
+    fn staging(&self) -> Duration {
+        self.left().unwrap_or(Duration::MAX)
+    }
 }
 
 impl Open {
@@ -200,7 +205,7 @@ impl Open {
                         next += 1;
                         continue;
                     }
-                    (_, true) => self.registry.gather(runs),
+                    (_, true) => self.registry.gather_within(runs, budget.staging()),
                     (_, false) => self.registry.gather_now(runs),
                 };
                 match gathered {
@@ -292,7 +297,7 @@ impl Open {
             let mut scatters: Vec<(usize, Scatter)> = Vec::with_capacity(wants.len() - next);
             while let (Some(want), Some(slot)) = (wants.get(next), results.get_mut(next)) {
                 let scattered = match scatters.is_empty() {
-                    true => self.registry.scatter(want.runs),
+                    true => self.registry.scatter_within(want.runs, budget.staging()),
                     false => self.registry.scatter_now(want.runs),
                 };
                 match scattered {
