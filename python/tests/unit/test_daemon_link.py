@@ -61,6 +61,8 @@ def test_setup_dummy_without_a_daemon_is_a_code():
     store = MooncakeDistributedStore()
     assert store.setup_dummy(1 << 20, 1 << 20, "127.0.0.1:1") == -1
     assert "127.0.0.1:1" in store.last_error()["message"]
+    assert store.setup_dummy(1 << 20, 1 << 20, "\ud800:1") == -1
+    assert "server_address" in store.last_error()["message"]
 
 
 @pytest.mark.parametrize(

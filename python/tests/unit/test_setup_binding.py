@@ -54,6 +54,21 @@ def test_a_dictionary_takes_both_spellings_and_the_first_one_counts():
     assert bind((base,), {}).master_server_addr == "127.0.0.1:50051"
 
 
+@pytest.mark.parametrize("name", [name for name, kind, _ in setup_forms.PARAMETERS if kind is str])
+@pytest.mark.parametrize("value", ["\ud800", b"\xff"])
+def test_a_text_that_is_no_utf8_is_refused_by_its_name(name, value):
+    given = {**dict(zip((name for name, _, _ in setup_forms.PARAMETERS), SEVEN)), name: value}
+    with pytest.raises(Refused, match=name) as caught:
+        check(bind((), given))
+    assert caught.value.code == -600
+    caught.value.message.encode()
+
+
+def test_setup_of_such_a_text_is_a_code():
+    assert MooncakeDistributedStore().setup("\ud800", *SEVEN[1:]) == -600
+    assert MooncakeDistributedStore().setup({"local_hostname": "\ud800", "metadata_server": "P2PHANDSHAKE"}) == -600
+
+
 def test_unknown_keys_of_a_dictionary_are_named_in_one_warning(caplog):
     with caplog.at_level(logging.WARNING, "snowskin"):
         bind(({"local_hostname": "h", "metadata_server": "P2PHANDSHAKE", "one": 1, "two": 2},), {})

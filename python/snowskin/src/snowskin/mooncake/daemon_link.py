@@ -26,8 +26,9 @@ def describe(address: str, timeout: float = TIMEOUT_S) -> dict[str, Any]:
         NoDaemon: The address is none, nothing answers within `timeout` seconds, or something else does.
     """
     host, separator, port = address.rpartition(":")
-    if not separator or not host or not port.isdigit() or not 0 < int(port) <= 65535:
-        raise NoDaemon(f"server_address {address!r} is not host:port")
+    named = separator and host.isascii() and host and port.isascii() and port.isdigit()
+    if not named or not 0 < int(port) <= 65535:
+        raise NoDaemon(f"server_address {address!a} is not host:port")
     connection = http.client.HTTPConnection(host.strip("[]"), int(port), timeout=timeout)
     try:
         connection.request("GET", PATH)

@@ -257,12 +257,25 @@ def _dict_int(texts: Mapping[str, str], name: str, default: int) -> int:
         raise Refused(INVALID_PARAMS, f"setup(dict): '{name}' must be a number, not {text!r}") from None
 
 
+def is_text(value: str) -> bool:
+    """Whether a text has no lone surrogates, which no name, address or message on the wire can carry."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def check(asked: Setup) -> None:
     """Refuses what can be refused without asking anyone.
 
     Raises:
         Refused: With -600 for a value that is not allowed, -1012 for one that another pool would take.
     """
+    for name, kind, _ in PARAMETERS:
+        value = getattr(asked, name)
+        if kind is str and not is_text(value):
+            raise Refused(INVALID_PARAMS, f"{name} {value!a} cannot be written as UTF-8")
     if not asked.local_hostname:
         raise Refused(INVALID_PARAMS, "local_hostname is empty; a host or host:port is needed")
     _check_metadata_server(asked.metadata_server)
