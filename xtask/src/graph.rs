@@ -11,6 +11,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("proto", &["types"]),
     ("directory", &["types"]),
     ("store", &["types"]),
+    ("ssd", &["types"]),
     ("transfer", &["types", "memory", "runtime", "proto"]),
     (
         "master",
@@ -89,7 +90,7 @@ pub fn check() -> Done {
         for dependency in package["dependencies"].as_array().into_iter().flatten() {
             let full = dependency["name"].as_str().unwrap_or_default();
             let dev = dependency["kind"].as_str() == Some("dev");
-            let pure = matches!(name, "directory" | "store");
+            let pure = matches!(name, "directory" | "store" | "ssd");
             if pure && !dev && !PURE.contains(&full) {
                 wrong.push(format!("the pure core {name} depends on {full}"));
             }
