@@ -11,6 +11,51 @@ from .sizes import parse_switch
 
 log = logging.getLogger("snowskin")
 
+PREFIX = "SNOWSKIN_"
+# What one of our processes or their tests reads; a Python process need not heed all of them.
+KNOWN = frozenset(
+    PREFIX + name
+    for name in (
+        "BIN",
+        "CONFIG",
+        "DRIVER_LIBRARIES",
+        "LOG",
+        "LOG_FORMAT",
+        "MASTER",
+        "SAME_HOST",
+        "STRICT_BUFFERS",
+        "TIMEOUT_MS",
+        "TOKEN_FILE",
+    )
+)
+# Names of tests and of what runs them.
+KNOWN_STARTS = (PREFIX + "TEST_", PREFIX + "CLIENTS_")
+_told: set[str] = set()
+
+
+def unknown(environment: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Variables that carry our prefix and that nothing reads, each with the known one that is nearest."""
+    environment = os.environ if environment is None else environment
+    found = [
+        name
+        for name in environment
+        if name.startswith(PREFIX) and name not in KNOWN and not name.startswith(KNOWN_STARTS)
+    ]
+    if not found:
+        return {}
+    # Not wanted at every import.
+    import difflib
+
+    return {name: difflib.get_close_matches(name, sorted(KNOWN), n=1, cutoff=0.0)[0] for name in sorted(found)}
+
+
+def _warn_of_unknown(environment: Mapping[str, str]) -> None:
+    """Says once per process and name what a slip of the pen would hide, such as buffers that are not strict."""
+    for name, nearest in unknown(environment).items():
+        if name not in _told:
+            _told.add(name)
+            log.warning("%s is not known and has no effect; the nearest known one is %s", name, nearest)
+
 
 def master(environment: Mapping[str, str] | None = None) -> str:
     """The master's address, or `""` when none is named."""
@@ -28,6 +73,7 @@ def settings(environment: Mapping[str, str] | None = None, *, one_timeout: bool 
     is an `OSError`, since going on without it would look like a refusal by the master.
     """
     environment = os.environ if environment is None else environment
+    _warn_of_unknown(environment)
     result: dict[str, Any] = {"log": environment.get("SNOWSKIN_LOG") or "warn"}
     strict = environment.get("SNOWSKIN_STRICT_BUFFERS")
     if strict and parse_switch(strict):
