@@ -121,6 +121,33 @@ store.close()
     assert (still, health) == ("v", 0)
 
 
+@pytest.mark.ours_only("the released package aborts")
+@pytest.mark.parametrize("call", ["store.get('k')", "store.is_exist('k')", "store.put(str(time.monotonic_ns()), b'q')"])
+def test_a_process_ends_well_while_daemon_threads_are_in_calls(pool, call):
+    # Engines' transfer threads are daemons: the interpreter ends with them inside of a call. It used to
+    # end by a segmentation fault, when such a thread wanted the interpreter back.
+    code, lines = sides.run_python(
+        OPEN
+        + f"""
+import threading
+store.put("k", b"v" * 100)
+calling = threading.Semaphore(0)
+def work():
+    while True:
+        {call}
+        calling.release()
+for _ in range(4):
+    threading.Thread(target=work, daemon=True).start()
+for _ in range(200):
+    calling.acquire()
+print("true", flush=True)
+""",
+        arguments=[pool.master.address],
+        seconds=20,
+    )
+    assert (code, lines) == (0, [True])
+
+
 def test_closing_twice_is_fine(own_pool):
     store = own_pool().open(segment=16 * MIB)
     assert (store.close(), store.close()) == (0, 0)

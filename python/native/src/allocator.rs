@@ -1,5 +1,6 @@
 //! Host memory for programs that want theirs from the store.
 
+use crate::ending::released;
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 use std::collections::HashMap;
@@ -24,7 +25,7 @@ impl MooncakeHostMemAllocator {
 
     /// Address of a fresh block; 0 when there is none to be had.
     fn alloc(&self, py: Python<'_>, size: Size) -> usize {
-        py.detach(|| allocate(size.0)).unwrap_or(0)
+        released(py, || allocate(size.0)).unwrap_or(0)
     }
 
     /// Gives a block back: 0, or -1 when the address is none of a block.
@@ -35,7 +36,7 @@ impl MooncakeHostMemAllocator {
         });
         match block {
             Some(block) => {
-                py.detach(|| drop(block));
+                released(py, || drop(block));
                 0
             }
             None => -1,

@@ -5,6 +5,7 @@ use crate::args::KeyList;
 use crate::bytes::{Made, Use, View};
 use crate::calls::{Rest, Results};
 use crate::config::{Policy, ReplicateConfig, Writer};
+use crate::ending::released;
 use crate::errors::{number, read_number};
 use crate::handle::{BufferHandle, Format, Held};
 use crate::open::{Open, mismatch};
@@ -91,7 +92,7 @@ impl MooncakeStoreBase {
             Err(failure) => return self.code(Err(failure)),
         };
         let value: Vec<&[u8]> = parts.iter().map(View::bytes).collect();
-        let results = py.detach(|| {
+        let results = released(py, || {
             let options = open.options(policy);
             open.put_values(&[key], &[value], &options)
         });
@@ -146,7 +147,7 @@ impl MooncakeStoreBase {
             Err(failure) => return Ok(self.code(Err(failure))),
         };
         let values: Vec<Vec<&[u8]>> = views.iter().map(|view| vec![view.bytes()]).collect();
-        let results = py.detach(|| {
+        let results = released(py, || {
             let options = open.options(policy);
             open.put_values(&keys.to_vec(), &values, &options)
         });
@@ -167,7 +168,7 @@ impl MooncakeStoreBase {
         if crate::runs::total(runs) == 0 {
             return Ok(());
         }
-        let mut results = py.detach(|| {
+        let mut results = released(py, || {
             let options = open.options(policy);
             open.put_runs(&[key], std::iter::once(runs), &options)
         });
@@ -187,7 +188,7 @@ impl MooncakeStoreBase {
             Ok(ready) => ready,
             Err(failure) => return self.refuse(keys.len(), &failure),
         };
-        let results = py.detach(|| {
+        let results = released(py, || {
             let options = open.options(policy);
             open.put_runs(&keys.to_vec(), runs.iter(), &options)
         });
@@ -203,7 +204,7 @@ impl MooncakeStoreBase {
     ) -> Vec<i64> {
         match self.slot.need() {
             Ok(open) => {
-                let results = py.detach(|| open.get_runs(&keys.to_vec(), runs.iter(), rest));
+                let results = released(py, || open.get_runs(&keys.to_vec(), runs.iter(), rest));
                 self.sizes(results)
             }
             Err(failure) => self.refuse_sizes(keys.len(), &failure),
@@ -220,7 +221,7 @@ impl MooncakeStoreBase {
             .iter()
             .map(|_| Made::new(open.staging.size()))
             .collect();
-        let results = py.detach(|| {
+        let results = released(py, || {
             let mut items: Vec<GetItem<'_>> = keys
                 .iter()
                 .zip(&mut made)
@@ -246,7 +247,7 @@ impl MooncakeStoreBase {
         keys: &[&[u8]],
     ) -> Vec<Option<BufferHandle>> {
         let mut held: Vec<Held> = keys.iter().map(|_| Held::new(&open.staging)).collect();
-        let results = py.detach(|| {
+        let results = released(py, || {
             let mut items: Vec<GetItem<'_>> = keys
                 .iter()
                 .zip(&mut held)
@@ -272,7 +273,7 @@ impl MooncakeStoreBase {
                     leases: leases(force),
                     ..RemoveOptions::default()
                 };
-                let results = py.detach(|| open.client.remove_batch(keys, &options));
+                let results = released(py, || open.client.remove_batch(keys, &options));
                 self.codes(results)
             }
             Err(failure) => self.refuse(keys.len(), &failure),
@@ -285,7 +286,7 @@ impl MooncakeStoreBase {
                 leases: leases(force),
                 ..RemoveManyOptions::default()
             };
-            py.detach(|| open.client.remove_many(filter, &options))
+            released(py, || open.client.remove_many(filter, &options))
         });
         match swept {
             Ok(swept) => i64::try_from(swept.removed).unwrap_or(i64::MAX),
@@ -298,7 +299,7 @@ impl MooncakeStoreBase {
             Ok(open) => open,
             Err(failure) => return self.refuse(keys.len(), &failure),
         };
-        let results = py.detach(|| open.exists(keys));
+        let results = released(py, || open.exists(keys));
         let noted = results.iter().find_map(|result| result.as_ref().err());
         noted.inspect(|failure| self.slot.note(failure));
         results

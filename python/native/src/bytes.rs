@@ -175,6 +175,10 @@ impl Room for Made {
         if len as u64 > self.largest {
             return Err(too_large(len as u64, self.largest, Stage::Read));
         }
+        if crate::ending::has_begun_elsewhere() {
+            let text = "the interpreter is about to end";
+            return Err(Failure::new(Code::UnavailableInStatus, Stage::Read, text));
+        }
         let made = Python::try_attach(|py| {
             let size = ffi::Py_ssize_t::try_from(len).ok()?;
             // SAFETY: without a source a fresh object is made (for zero bytes the shared empty one),

@@ -240,6 +240,7 @@ impl ReplicateConfig {
         Self::default()
     }
 
+    /// Memory replicas wanted; as many as can be placed are made.
     #[getter]
     fn get_replica_num(&self) -> u64 {
         self.replica_num
@@ -248,6 +249,7 @@ impl ReplicateConfig {
     fn set_replica_num(&mut self, value: Size) {
         self.replica_num = value.0;
     }
+    /// NVMe-oF replicas wanted; there are none here.
     #[getter]
     fn get_nof_replica_num(&self) -> u64 {
         self.nof_replica_num
@@ -256,6 +258,7 @@ impl ReplicateConfig {
     fn set_nof_replica_num(&mut self, value: Size) {
         self.nof_replica_num = value.0;
     }
+    /// Replicas in a distributed file system wanted; there are none here.
     #[getter]
     fn get_dfs_replica_num(&self) -> u64 {
         self.dfs_replica_num
@@ -264,6 +267,7 @@ impl ReplicateConfig {
     fn set_dfs_replica_num(&mut self, value: Size) {
         self.dfs_replica_num = value.0;
     }
+    /// What happens to the soft pin.
     #[getter]
     fn get_soft_pin_action(&self) -> SoftPinAction {
         SoftPinAction(self.soft_pin_action)
@@ -272,6 +276,7 @@ impl ReplicateConfig {
     fn set_soft_pin_action(&mut self, value: PyRef<'_, SoftPinAction>) {
         self.soft_pin_action = value.0;
     }
+    /// How long a soft pin lasts, in ms; only with ENABLE.
     #[getter]
     fn get_soft_pin_ttl_ms(&self) -> Option<u64> {
         self.soft_pin_ttl_ms
@@ -280,6 +285,7 @@ impl ReplicateConfig {
     fn set_soft_pin_ttl_ms(&mut self, value: Option<Size>) {
         self.soft_pin_ttl_ms = value.map(|size| size.0);
     }
+    /// Never evicted.
     #[getter]
     fn get_with_hard_pin(&self) -> bool {
         self.with_hard_pin
@@ -288,6 +294,7 @@ impl ReplicateConfig {
     fn set_with_hard_pin(&mut self, value: Flag) {
         self.with_hard_pin = value.0;
     }
+    /// Names of wished segments, in order.
     #[getter]
     fn get_preferred_segments(&self) -> Vec<String> {
         self.preferred_segments.0.clone()
@@ -296,6 +303,7 @@ impl ReplicateConfig {
     fn set_preferred_segments(&mut self, value: Names) {
         self.preferred_segments = value;
     }
+    /// Name of the wished segment; before the list.
     #[getter]
     fn get_preferred_segment(&self) -> &str {
         &self.preferred_segment
@@ -304,6 +312,7 @@ impl ReplicateConfig {
     fn set_preferred_segment(&mut self, value: String) {
         self.preferred_segment = value;
     }
+    /// Wished NVMe-oF segments; there are none here.
     #[getter]
     fn get_preferred_nof_segments(&self) -> Vec<String> {
         self.preferred_nof_segments.0.clone()
@@ -312,6 +321,7 @@ impl ReplicateConfig {
     fn set_preferred_nof_segments(&mut self, value: Names) {
         self.preferred_nof_segments = value;
     }
+    /// Keep the objects of a multi-buffer batch on one node.
     #[getter]
     fn get_prefer_alloc_in_same_node(&self) -> bool {
         self.prefer_alloc_in_same_node
@@ -320,6 +330,7 @@ impl ReplicateConfig {
     fn set_prefer_alloc_in_same_node(&mut self, value: Flag) {
         self.prefer_alloc_in_same_node = value.0;
     }
+    /// What kind of data it is; kept, without effect.
     #[getter]
     fn get_data_type(&self) -> ObjectDataType {
         ObjectDataType(self.data_type)
@@ -328,6 +339,7 @@ impl ReplicateConfig {
     fn set_data_type(&mut self, value: PyRef<'_, ObjectDataType>) {
         self.data_type = value.0;
     }
+    /// One group name per key of the call, or None.
     #[getter]
     fn get_group_ids(&self) -> Option<Vec<String>> {
         self.group_ids.as_ref().map(|names| names.0.clone())
@@ -336,6 +348,7 @@ impl ReplicateConfig {
     fn set_group_ids(&mut self, value: Option<Names>) {
         self.group_ids = value;
     }
+    /// Accepted for callers that tag their writes; without effect.
     #[getter]
     fn get_session_ids(&self) -> Option<Vec<String>> {
         self.session_ids.as_ref().map(|names| names.0.clone())

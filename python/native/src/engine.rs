@@ -4,6 +4,7 @@
 mod environment;
 
 use crate::args::{Size, SizeList, each, number};
+use crate::ending::released;
 use crate::enums::TransferOpcode;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -155,7 +156,7 @@ impl TransferEngine {
         let Requests(Some(requests)) = requests else {
             return FAILED;
         };
-        py.detach(|| {
+        released(py, || {
             let moved = self
                 .engine
                 .transfer(target, opcode, requests, notify.as_ref());
@@ -168,7 +169,7 @@ impl TransferEngine {
         let Requests(Some(requests)) = requests else {
             return 0;
         };
-        py.detach(|| {
+        released(py, || {
             let submitted = self.engine.submit(target, opcode, requests);
             submitted.map_or(0, |id| id.0)
         })
@@ -189,7 +190,7 @@ impl TransferEngine {
         let mut config = Config::new(local_hostname);
         config.protocol = protocol.to_owned();
         environment::apply(&mut config);
-        py.detach(|| match self.engine.initialize(config) {
+        released(py, || match self.engine.initialize(config) {
             Ok(()) => 0,
             Err(error) => {
                 environment::tell_failure(&error);
@@ -203,7 +204,7 @@ impl Drop for TransferEngine {
     fn drop(&mut self) {
         // The last share of an engine closes it, which waits for threads: not with the interpreter.
         let engine = std::mem::replace(&mut self.engine, Engine::new(Registry::default()));
-        Python::attach(|py| py.detach(move || drop(engine)));
+        Python::attach(|py| released(py, move || drop(engine)));
     }
 }
 
@@ -291,13 +292,15 @@ impl TransferEngine {
             address: address(buffer_addr.0),
             len: capacity.0,
         };
-        py.detach(|| code(self.engine.register(&[run])))
+        released(py, || code(self.engine.register(&[run])))
     }
 
     /// Takes memory back; 0, -3 when it is not registered.
     #[pyo3(signature = (buffer_addr, /))]
     fn unregister_memory(&self, py: Python<'_>, buffer_addr: Size) -> i32 {
-        py.detach(|| code(self.engine.unregister(&[address(buffer_addr.0)])))
+        released(py, || {
+            code(self.engine.unregister(&[address(buffer_addr.0)]))
+        })
     }
 
     /// Registers all of the list or nothing; codes as `register_memory`.
@@ -319,14 +322,14 @@ impl TransferEngine {
             len,
         };
         let runs: Vec<Run> = pairs.map(run).collect();
-        py.detach(|| code(self.engine.register(&runs)))
+        released(py, || code(self.engine.register(&runs)))
     }
 
     /// Takes back what it can of the list; 0, or the first error.
     #[pyo3(signature = (buffer_addresses, /))]
     fn batch_unregister_memory(&self, py: Python<'_>, buffer_addresses: SizeList) -> i32 {
         let bases: Vec<usize> = buffer_addresses.0.into_iter().map(address).collect();
-        py.detach(|| code(self.engine.unregister(&bases)))
+        released(py, || code(self.engine.unregister(&bases)))
     }
 
     /// Writes local `buffer` to the peer's address; 0 or -1.
@@ -524,7 +527,7 @@ impl TransferEngine {
     #[pyo3(signature = (batch_ids, /))]
     fn get_batch_transfer_status(&self, py: Python<'_>, batch_ids: SizeList) -> i32 {
         let ids: Vec<BatchId> = batch_ids.0.into_iter().map(BatchId).collect();
-        py.detach(|| done(self.engine.wait(&ids)))
+        released(py, || done(self.engine.wait(&ids)))
     }
 
     /// The notifications that have come since the last call.
@@ -536,13 +539,13 @@ impl TransferEngine {
 
     /// Whether a peer is alive: 0, -101 when its name is not known, -102 when nothing answers.
     fn send_probe(&self, py: Python<'_>, peer_server_name: &str) -> i32 {
-        py.detach(|| code(self.engine.probe(peer_server_name)))
+        released(py, || code(self.engine.probe(peer_server_name)))
     }
 
     /// Address of the memory that a peer registered first; 0 when there is none.
     #[pyo3(signature = (segment_name, /))]
     fn get_first_buffer_address(&self, py: Python<'_>, segment_name: &str) -> u64 {
-        py.detach(|| {
+        released(py, || {
             let first = self.engine.first_address(segment_name);
             first.ok().flatten().unwrap_or(0)
         })
@@ -551,14 +554,14 @@ impl TransferEngine {
     /// A registered buffer of the engine's own; its address, or 0.
     #[pyo3(signature = (length, /))]
     fn allocate_managed_buffer(&self, py: Python<'_>, length: Size) -> usize {
-        py.detach(|| self.engine.allocate(length.0).unwrap_or(0))
+        released(py, || self.engine.allocate(length.0).unwrap_or(0))
     }
 
     /// Gives a buffer of `allocate_managed_buffer` back; 0 or an error.
     #[pyo3(signature = (buffer_addr, length, /))]
     fn free_managed_buffer(&self, py: Python<'_>, buffer_addr: Size, length: Size) -> i32 {
         let _ = length;
-        py.detach(|| code(self.engine.free(address(buffer_addr.0))))
+        released(py, || code(self.engine.free(address(buffer_addr.0))))
     }
 
     /// Copies the first `length` bytes of `data` to an address of this process; 0 or -1.
@@ -577,7 +580,7 @@ impl TransferEngine {
         else {
             return FAILED;
         };
-        py.detach(|| {
+        released(py, || {
             let to = address(dest_address.0);
             match data.is_empty() || self.engine.registry().write(to, data).is_ok() {
                 true => 0,
@@ -594,7 +597,7 @@ impl TransferEngine {
         source_address: Size,
         length: Size,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        let bytes = py.detach(|| {
+        let bytes = released(py, || {
             let mut bytes = Vec::new();
             let len = usize::try_from(length.0).ok()?;
             bytes.try_reserve_exact(len).ok()?;
@@ -623,7 +626,7 @@ impl TransferEngine {
 
     /// Ends transfers, takes all memory back from peers and frees the ports.
     fn close(&self, py: Python<'_>) {
-        py.detach(|| self.engine.close());
+        released(py, || self.engine.close());
     }
 
     /// The name under which peers reach this engine; empty when it is not initialised.

@@ -17,6 +17,7 @@ mod bytes;
 mod calls;
 mod config;
 mod descriptors;
+mod ending;
 mod engine;
 mod enums;
 mod errors;
@@ -36,15 +37,17 @@ mod watch;
 
 use pyo3::prelude::*;
 
-/// Ends every store that is still open, as at the end of the interpreter.
+/// Ends every store that is still open. Called at the end of the interpreter, and not before: threads that
+/// are in calls do not come back from them any more.
 #[pyfunction]
 fn _close_all(py: Python<'_>) {
-    py.detach(open::close_all);
+    ending::begin(py, open::close_all);
 }
 
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
+    ending::begin_life();
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("NativeError", py.get_type::<errors::NativeError>())?;
     enums::register(module)?;

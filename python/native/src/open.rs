@@ -1,6 +1,7 @@
 //! An open store: the client and what belongs to it, shared by the calls under way, and the slot that it
 //! stands in, which a forked child sees empty.
 
+use crate::ending::released;
 use crate::engine::InnerTransferEngine;
 use crate::errors::{closed, invalid};
 use crate::handle::Staging;
@@ -178,7 +179,7 @@ impl Drop for Slot {
             leave(open);
         } else if let Some(open) = open {
             // Nobody can be in a call: it would hold the object. Other threads go on meanwhile.
-            let ended = Python::try_attach(|py| py.detach(|| open.close()));
+            let ended = Python::try_attach(|py| released(py, || open.close()));
             if let Some(Err(error)) = ended {
                 tracing::warn!(%error, "a store that was dropped did not end well");
             }

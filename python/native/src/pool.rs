@@ -2,6 +2,7 @@
 
 use crate::args::{KeyArg, KeyList, each};
 use crate::bytes::{Made, Use, View};
+use crate::ending::released;
 use crate::errors;
 use crate::handle::{BufferHandle, Format, Held};
 use crate::open::{Open, Slot, mismatch};
@@ -128,7 +129,7 @@ impl Pool {
             leases: leases(force),
             ..RemoveManyOptions::default()
         };
-        let swept = py.detach(|| open.client.remove_many(filter, &options));
+        let swept = released(py, || open.client.remove_many(filter, &options));
         Ok(self.given(py, swept)?.removed)
     }
 }
@@ -183,7 +184,7 @@ impl Pool {
             // One deadline for all calls.
             settings.transfer_timeout = settings.transfer_timeout.or(settings.timeout);
         }
-        let opened = py.detach(|| Open::start(settings?));
+        let opened = released(py, || Open::start(settings?));
         let open = opened.map_err(|failure| errors::raised(py, &failure))?;
         let slot = Slot::default();
         slot.set(Some(open));
@@ -196,7 +197,7 @@ impl Pool {
     /// Ends it; again does nothing.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let open = self.slot.set(None);
-        let ended = py.detach(|| open.map_or(Ok(()), |open| open.close()));
+        let ended = released(py, || open.map_or(Ok(()), |open| open.close()));
         let registered = std::mem::take(&mut *self.registered.lock());
         drop(registered);
         self.given(py, ended)
@@ -216,6 +217,7 @@ impl Pool {
             .map_or_else(String::new, |open| open.hostname.clone())
     }
 
+    /// The last failure as a dictionary, or None.
     fn last_error<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
         self.slot
             .last()
@@ -223,6 +225,7 @@ impl Pool {
             .transpose()
     }
 
+    /// Stores bytes. Raises NativeError, also for a taken key unless `replace` is set.
     #[pyo3(signature = (key, data, replace=false, timeout=None))]
     fn put(
         &self,
@@ -236,10 +239,11 @@ impl Pool {
         let options = put_options(replace, timeout)?;
         let view = View::of(data, Use::Read)?;
         let items = [(key.0, Source::Bytes(view.bytes()))];
-        let stored = py.detach(|| first(open.client.put_batch(&items, &options)));
+        let stored = released(py, || first(open.client.put_batch(&items, &options)));
         self.given(py, written(stored, key.0))
     }
 
+    /// As `put` for each key: a list of results or errors.
     #[pyo3(signature = (keys, datas, replace=false, timeout=None))]
     fn put_batch<'py>(
         &self,
@@ -257,25 +261,27 @@ impl Pool {
             .zip(&views)
             .map(|(key, view)| (key, Source::Bytes(view.bytes())))
             .collect();
-        let stored = py.detach(|| open.client.put_batch(&items, &options));
+        let stored = released(py, || open.client.put_batch(&items, &options));
         let results = stored.into_iter().zip(keys.iter());
         let results = results.map(|(result, key)| written(result, key)).collect();
         self.listed(py, results, |()| Ok(py.None().into_bound(py)))
     }
 
+    /// The bytes of an object. Raises NativeError.
     #[pyo3(signature = (key, timeout=None))]
     fn get(&self, py: Python<'_>, key: KeyArg<'_>, timeout: Option<f64>) -> PyResult<Py<PyBytes>> {
         let open = self.open(py)?;
         let options = get_options(timeout)?;
         let mut made = Made::new(open.staging.size());
         let target = Target::Made(&mut made);
-        let got = py.detach(|| open.client.get_target(key.0, target, &options));
+        let got = released(py, || open.client.get_target(key.0, target, &options));
         self.given(py, got)?;
         Ok(made
             .take()
             .unwrap_or_else(|| PyBytes::new(py, b"").unbind()))
     }
 
+    /// As `get` for each key: a list of bytes or errors.
     #[pyo3(signature = (keys, timeout=None))]
     fn get_batch<'py>(
         &self,
@@ -289,7 +295,7 @@ impl Pool {
             .iter()
             .map(|_| Made::new(open.staging.size()))
             .collect();
-        let results = py.detach(|| {
+        let results = released(py, || {
             let mut items: Vec<GetItem<'_>> = keys
                 .iter()
                 .zip(&mut made)
@@ -325,10 +331,11 @@ impl Pool {
             len: u64::MAX,
             target: Target::Bytes(view.bytes_mut()),
         }];
-        let got = py.detach(|| first(open.client.get_items(&mut items, &options)));
+        let got = released(py, || first(open.client.get_items(&mut items, &options)));
         Ok(self.given(py, got)?.len)
     }
 
+    /// Reads each object into its writable buffer: a list of sizes or errors.
     #[pyo3(signature = (keys, buffers, timeout=None))]
     fn get_into_batch<'py>(
         &self,
@@ -345,7 +352,7 @@ impl Pool {
             .zip(&mut views)
             .map(|(key, view)| GetItem::whole(key, Target::Bytes(view.bytes_mut())))
             .collect();
-        let results = py.detach(|| open.client.get_items(&mut items, &options));
+        let results = released(py, || open.client.get_items(&mut items, &options));
         drop(items);
         self.listed(py, results, |got| Ok(got.len.into_pyobject(py)?.into_any()))
     }
@@ -362,11 +369,12 @@ impl Pool {
         let options = get_options(timeout)?;
         let mut held = Held::new(&open.staging);
         let target = Target::Made(&mut held);
-        let got = py.detach(|| open.client.get_target(key.0, target, &options));
+        let got = released(py, || open.client.get_target(key.0, target, &options));
         self.given(py, got)?;
         Ok(held.into_handle(Format::Unsigned))
     }
 
+    /// Whether each key is readable: a list of bool or errors.
     #[pyo3(signature = (keys, timeout=None))]
     fn exists(&self, py: Python<'_>, keys: KeyList, timeout: Option<f64>) -> PyResult<Vec<bool>> {
         let open = self.open(py)?;
@@ -374,13 +382,14 @@ impl Pool {
             call: call(timeout)?,
             ..ExistsOptions::default()
         };
-        let results = py.detach(|| open.client.exists_batch(&keys.to_vec(), &options));
+        let results = released(py, || open.client.exists_batch(&keys.to_vec(), &options));
         results
             .into_iter()
             .map(|result| Ok(self.given(py, result)? != Presence::Absent))
             .collect()
     }
 
+    /// Size of an object in bytes. Raises NativeError.
     #[pyo3(signature = (key, timeout=None))]
     fn size(&self, py: Python<'_>, key: KeyArg<'_>, timeout: Option<f64>) -> PyResult<u64> {
         let open = self.open(py)?;
@@ -388,10 +397,11 @@ impl Pool {
             call: call(timeout)?,
             ..ExistsOptions::default()
         };
-        let size = py.detach(|| open.client.size(key.0, &options));
+        let size = released(py, || open.client.size(key.0, &options));
         self.given(py, size)
     }
 
+    /// Removes an object. Raises NativeError.
     #[pyo3(signature = (key, force=false, timeout=None))]
     fn remove(
         &self,
@@ -405,10 +415,11 @@ impl Pool {
             call: call(timeout)?,
             leases: leases(force),
         };
-        let removed = py.detach(|| open.client.remove(key.0, &options));
+        let removed = released(py, || open.client.remove(key.0, &options));
         self.given(py, removed)
     }
 
+    /// As `remove` for each key: a list of None or errors.
     #[pyo3(signature = (keys, force=false, timeout=None))]
     fn remove_batch<'py>(
         &self,
@@ -422,15 +433,17 @@ impl Pool {
             call: call(timeout)?,
             leases: leases(force),
         };
-        let results = py.detach(|| open.client.remove_batch(&keys.to_vec(), &options));
+        let results = released(py, || open.client.remove_batch(&keys.to_vec(), &options));
         self.listed(py, results, |()| Ok(py.None().into_bound(py)))
     }
 
+    /// Removes all objects of the tenant: how many; leased ones stay unless forced.
     #[pyo3(signature = (force=false, timeout=None))]
     fn remove_all(&self, py: Python<'_>, force: bool, timeout: Option<f64>) -> PyResult<u64> {
         self.sweep(py, &Filter::All, force, timeout)
     }
 
+    /// Removes the keys in which a pattern is found; as `remove_all`.
     #[pyo3(signature = (pattern, force=false, timeout=None))]
     fn remove_by_regex(
         &self,
@@ -442,6 +455,7 @@ impl Pool {
         self.sweep(py, &Filter::Regex(pattern), force, timeout)
     }
 
+    /// Removes the keys with a prefix; as `remove_all`.
     #[pyo3(signature = (prefix, force=false, timeout=None))]
     fn remove_by_prefix(
         &self,
@@ -470,7 +484,7 @@ impl Pool {
             _ => Filter::All,
         };
         let after = cursor.map(|cursor| cursor.0);
-        let page = py.detach(|| open.client.list(&filter, after, limit, &options));
+        let page = released(py, || open.client.list(&filter, after, limit, &options));
         let page = self.given(py, page)?;
         let keys = PyList::empty(py);
         let mut last = None;
@@ -487,27 +501,31 @@ impl Pool {
         let open = self.open(py)?;
         let view = View::of(buffer, Use::Write)?;
         let (address, len) = (view.address(), view.bytes().len() as u64);
-        let done = py.detach(|| open.registry.register(address, len));
+        let done = released(py, || open.registry.register(address, len));
         self.given(py, done.map_err(Failure::from))?;
         self.registered.lock().insert(address, view);
         Ok(address)
     }
 
+    /// Ends the registration of a buffer, after transfers under way.
     fn unregister(&self, py: Python<'_>, buffer: &Bound<'_, PyAny>) -> PyResult<()> {
         let open = self.open(py)?;
         let address = View::of(buffer, Use::Read)?.address();
-        let done = py.detach(|| open.registry.unregister(address, UNREGISTER_PATIENCE));
+        let done = released(py, || {
+            open.registry.unregister(address, UNREGISTER_PATIENCE)
+        });
         self.given(py, done.map_err(Failure::from))?;
         let view = self.registered.lock().remove(&address);
         drop(view);
         Ok(())
     }
 
+    /// Figures of the cluster as a dictionary.
     #[pyo3(signature = (timeout=None))]
     fn stat<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Bound<'py, PyDict>> {
         let open = self.open(py)?;
         let options = call(timeout)?;
-        let stat = py.detach(|| open.client.stat(&options));
+        let stat = released(py, || open.client.stat(&options));
         stat_dict(py, &self.given(py, stat)?)
     }
 

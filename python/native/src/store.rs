@@ -7,6 +7,7 @@ use crate::bytes::{Use, View};
 use crate::calls::Rest;
 use crate::config::{ReplicateConfig, Writer};
 use crate::descriptors::ReplicaDescriptor;
+use crate::ending::released;
 use crate::errors::{self, invalid, number};
 use crate::handle::BufferHandle;
 use crate::open::{Open, Slot, mismatch};
@@ -76,7 +77,7 @@ impl MooncakeStoreBase {
     fn _open(&self, py: Python<'_>, settings: &Bound<'_, PyDict>) -> PyResult<i32> {
         let settings = Settings::read(settings)?;
         let before = self.slot.set(None);
-        let opened = py.detach(|| {
+        let opened = released(py, || {
             if let Some(before) = before {
                 before.close()?;
             }
@@ -86,7 +87,7 @@ impl MooncakeStoreBase {
             Ok(open) => {
                 // Another thread may have been faster.
                 let other = self.slot.set(Some(open));
-                let closed = py.detach(|| other.map_or(Ok(()), |other| other.close()));
+                let closed = released(py, || other.map_or(Ok(()), |other| other.close()));
                 self.code(closed)
             }
             Err(failure) => self.code(Err(failure)),
@@ -96,7 +97,7 @@ impl MooncakeStoreBase {
     /// Ends the store: 0, also again.
     fn close(&self, py: Python<'_>) -> i32 {
         let open = self.slot.set(None);
-        let ended = py.detach(|| open.map_or(Ok(()), |open| open.close()));
+        let ended = released(py, || open.map_or(Ok(()), |open| open.close()));
         if let Err(failure) = ended {
             self.slot.note(&failure);
         }
@@ -111,7 +112,7 @@ impl MooncakeStoreBase {
         if open.watch.is_lost() {
             return 2;
         }
-        match py.detach(|| open.watch.check(&open.client)) {
+        match released(py, || open.watch.check(&open.client)) {
             Ok(()) => 0,
             Err(failure) => {
                 self.slot.note(&failure);
@@ -189,6 +190,7 @@ impl MooncakeStoreBase {
 
     // Values that are copied.
 
+    /// Stores bytes under a key: 0, also when the key is taken (its data stay), or a code.
     #[pyo3(signature = (key, value, config=None))]
     fn put(
         &self,
@@ -201,6 +203,7 @@ impl MooncakeStoreBase {
         Ok(self.write_one(py, key.0, &[view], &config, PutMode::IfAbsent))
     }
 
+    /// Stores several byte strings, one after the other, as one object: 0 or a code.
     #[pyo3(signature = (key, *parts, config=None))]
     fn put_parts(
         &self,
@@ -212,6 +215,7 @@ impl MooncakeStoreBase {
         self.write_parts(py, key.0, parts, &config, PutMode::IfAbsent)
     }
 
+    /// Stores many values: 0, or the first code; the first of equal keys wins.
     #[pyo3(signature = (keys, values, config=None))]
     fn put_batch(
         &self,
@@ -223,6 +227,7 @@ impl MooncakeStoreBase {
         self.write_batch(py, &keys, values, &config, PutMode::IfAbsent)
     }
 
+    /// The bytes of an object; empty when it is missing or could not be read (`last_error()` tells).
     fn get(&self, py: Python<'_>, key: KeyArg<'_>) -> Py<PyBytes> {
         let got = match self.slot.need() {
             Ok(open) => self.read_values(py, &open, &[key.0]).pop().flatten(),
@@ -231,6 +236,7 @@ impl MooncakeStoreBase {
         got.unwrap_or_else(|| PyBytes::new(py, b"").unbind())
     }
 
+    /// As `get` for each key, in order; one empty value for no keys.
     fn get_batch(&self, py: Python<'_>, keys: KeyList) -> Vec<Py<PyBytes>> {
         let empty = || PyBytes::new(py, b"").unbind();
         let open = match self.slot.need() {
@@ -243,11 +249,13 @@ impl MooncakeStoreBase {
             .collect()
     }
 
+    /// The bytes of an object as a handle with the buffer protocol, or None.
     fn get_buffer(&self, py: Python<'_>, key: KeyArg<'_>) -> Option<BufferHandle> {
         let open = self.slot.need().ok()?;
         self.read_handles(py, &open, &[key.0]).pop().flatten()
     }
 
+    /// As `get_buffer` for each key.
     fn batch_get_buffer(&self, py: Python<'_>, keys: KeyList) -> Vec<Option<BufferHandle>> {
         match self.slot.need() {
             Ok(open) => self.read_handles(py, &open, &keys.to_vec()),
@@ -255,17 +263,19 @@ impl MooncakeStoreBase {
         }
     }
 
+    /// Size of an object in bytes, or a code; grants a lease.
     fn get_size(&self, py: Python<'_>, key: KeyArg<'_>) -> i64 {
         let size = self
             .slot
             .need()
-            .and_then(|open| py.detach(|| open.client.size(key.0, &ExistsOptions::default())));
+            .and_then(|open| released(py, || open.client.size(key.0, &ExistsOptions::default())));
         self.sizes(vec![size])
             .first()
             .copied()
             .unwrap_or(i64::from(INVALID))
     }
 
+    /// 1: readable, and under a lease now; 0: not; else a code.
     fn is_exist(&self, py: Python<'_>, key: KeyArg<'_>) -> i32 {
         self.present(py, &[key.0])
             .first()
@@ -273,31 +283,37 @@ impl MooncakeStoreBase {
             .unwrap_or(INVALID)
     }
 
+    /// As `is_exist` for each key.
     fn batch_is_exist(&self, py: Python<'_>, keys: KeyList) -> Vec<i32> {
         self.present(py, &keys.to_vec())
     }
 
     // Memory that is named by address.
 
+    /// Registers memory by address and size in bytes: 0, or -600 when it overlaps, is empty or not mapped.
     fn register_buffer(&self, py: Python<'_>, buffer_ptr: Size, size: Size) -> i32 {
         let done = self.slot.need().and_then(|open| {
             let run = one(buffer_ptr, size);
-            let done = py.detach(|| open.registry.register(run.address, run.len));
+            let done = released(py, || open.registry.register(run.address, run.len));
             done.map(drop).map_err(Failure::from)
         });
         self.code(done)
     }
 
+    /// Ends a registration by its first address, after transfers under way: 0 or -600.
     fn unregister_buffer(&self, py: Python<'_>, buffer_ptr: Size) -> i32 {
         let done = self.slot.need().and_then(|open| {
             let run = one(buffer_ptr, Size(0));
-            let done = py.detach(|| open.registry.unregister(run.address, UNREGISTER_PATIENCE));
+            let done = released(py, || {
+                open.registry.unregister(run.address, UNREGISTER_PATIENCE)
+            });
             // Also one that is still in use is an argument error here; the message tells.
             done.map_err(|error| invalid(Stage::Session, error.to_string()))
         });
         self.code(done)
     }
 
+    /// Stores `size` bytes at an address: 0 (also for no bytes, which stores nothing) or a code.
     #[pyo3(signature = (key, buffer_ptr, size, config=None))]
     fn put_from(
         &self,
@@ -312,6 +328,7 @@ impl MooncakeStoreBase {
         self.code(done)
     }
 
+    /// As `put_from` for each key: a list of 0 or codes.
     #[pyo3(signature = (keys, buffer_ptrs, sizes, config=None))]
     fn batch_put_from(
         &self,
@@ -363,12 +380,13 @@ impl MooncakeStoreBase {
         }
     }
 
+    /// Reads an object to an address with room for `size` bytes: the bytes read, or a code.
     fn get_into(&self, py: Python<'_>, key: KeyArg<'_>, buffer_ptr: Size, size: Size) -> i64 {
         let runs = [one(buffer_ptr, size)];
         let results = match self.slot.need() {
             Ok(open) => {
                 let runs = std::iter::once(runs.as_slice());
-                py.detach(|| open.get_runs(&[key.0], runs, Rest::Allowed))
+                released(py, || open.get_runs(&[key.0], runs, Rest::Allowed))
             }
             Err(failure) => vec![Err(failure)],
         };
@@ -378,6 +396,7 @@ impl MooncakeStoreBase {
             .unwrap_or(i64::from(INVALID))
     }
 
+    /// As `get_into` for each key: a list of sizes or codes.
     fn batch_get_into(
         &self,
         py: Python<'_>,
@@ -409,13 +428,14 @@ impl MooncakeStoreBase {
             all_sizes,
         )?;
         let (results, failure) = match self.slot.need() {
-            Ok(open) => py.detach(|| asked.carry_out(&open)),
+            Ok(open) => released(py, || asked.carry_out(&open)),
             Err(failure) => (asked.refused(), Some(failure)),
         };
         failure.inspect(|failure| self.slot.note(failure));
         Ok(results)
     }
 
+    /// Stores, per key, the concatenation of runs of memory: a list of 0 or codes.
     #[pyo3(signature = (keys, all_buffer_ptrs, all_sizes, config=None))]
     fn batch_put_from_multi_buffers(
         &self,
@@ -462,6 +482,7 @@ impl MooncakeStoreBase {
 
     // Sessions.
 
+    /// Begins writing objects of known sizes in pieces: a list of 0 or codes.
     #[pyo3(signature = (keys, sizes, config=None))]
     fn batch_put_session_start(
         &self,
@@ -479,13 +500,14 @@ impl MooncakeStoreBase {
         let mode = PutMode::IfAbsent;
         match ReplicateConfig::policy(config.as_deref(), keys.len(), Writer::Buffers, mode) {
             Ok(policy) => {
-                let results = py.detach(|| open.start_puts(&keys.to_vec(), &sizes.0, policy));
+                let results = released(py, || open.start_puts(&keys.to_vec(), &sizes.0, policy));
                 self.codes(results)
             }
             Err(failure) => self.refuse(keys.len(), &failure),
         }
     }
 
+    /// Writes runs of memory to offsets of objects being written: bytes or codes per key.
     fn batch_put_from_multi_buffer_ranges(
         &self,
         py: Python<'_>,
@@ -501,37 +523,40 @@ impl MooncakeStoreBase {
         };
         Ok(match runs {
             Ok(runs) if fit(&keys, &runs, &offsets) => {
-                let results = py.detach(|| open.write_puts(&keys.to_vec(), &runs, &offsets));
+                let results = released(py, || open.write_puts(&keys.to_vec(), &runs, &offsets));
                 self.sizes(results)
             }
             _ => self.refuse_sizes(keys.len(), &mismatch()),
         })
     }
 
+    /// Stores what was written and ends the sessions: a list of 0 or codes.
     fn batch_put_session_end(&self, py: Python<'_>, keys: KeyList) -> Vec<i32> {
         match self.slot.need() {
             Ok(open) => {
-                let results = py.detach(|| open.end_puts(&keys.to_vec()));
+                let results = released(py, || open.end_puts(&keys.to_vec()));
                 self.codes(results)
             }
             Err(_) => Vec::new(),
         }
     }
 
+    /// Drops what was written: a list of 0 or codes.
     fn batch_put_session_revoke(&self, py: Python<'_>, keys: KeyList) -> Vec<i32> {
         match self.slot.need() {
             Ok(open) => {
-                let results = py.detach(|| open.revoke_puts(&keys.to_vec()));
+                let results = released(py, || open.revoke_puts(&keys.to_vec()));
                 self.codes(results)
             }
             Err(_) => Vec::new(),
         }
     }
 
+    /// Begins reading objects in pieces and keeps them under a lease: a list of 0 or codes.
     fn batch_get_session_start(&self, py: Python<'_>, keys: KeyList) -> Vec<i64> {
         match self.slot.need() {
             Ok(open) => {
-                let results = py.detach(|| open.start_gets(&keys.to_vec()));
+                let results = released(py, || open.start_gets(&keys.to_vec()));
                 let results = results.into_iter().map(|result| result.map(|()| 0));
                 self.sizes(results.collect())
             }
@@ -539,6 +564,7 @@ impl MooncakeStoreBase {
         }
     }
 
+    /// Reads ranges of objects into runs of memory: bytes or codes per key.
     fn batch_get_into_multi_buffer_ranges(
         &self,
         py: Python<'_>,
@@ -554,17 +580,18 @@ impl MooncakeStoreBase {
         };
         Ok(match runs {
             Ok(runs) if fit(&keys, &runs, &offsets) => {
-                let results = py.detach(|| open.read_gets(&keys.to_vec(), &runs, &offsets));
+                let results = released(py, || open.read_gets(&keys.to_vec(), &runs, &offsets));
                 self.sizes(results)
             }
             _ => self.refuse_sizes(keys.len(), &mismatch()),
         })
     }
 
+    /// Ends reading: 0.
     fn batch_get_session_end(&self, py: Python<'_>, keys: KeyList) -> i32 {
         match self.slot.need() {
             Ok(open) => {
-                py.detach(|| open.end_gets(&keys.to_vec()));
+                released(py, || open.end_gets(&keys.to_vec()));
                 0
             }
             Err(_) => Code::Internal.number(),
@@ -573,6 +600,7 @@ impl MooncakeStoreBase {
 
     // Insert or overwrite.
 
+    /// Stores bytes under a key in place of what is there: 0 or a code.
     #[pyo3(signature = (key, value, config=None))]
     fn upsert(
         &self,
@@ -585,6 +613,7 @@ impl MooncakeStoreBase {
         Ok(self.write_one(py, key.0, &[view], &config, PutMode::Replace))
     }
 
+    /// As `put_parts`, in place of what is there.
     #[pyo3(signature = (key, *parts, config=None))]
     fn upsert_parts(
         &self,
@@ -596,6 +625,7 @@ impl MooncakeStoreBase {
         self.write_parts(py, key.0, parts, &config, PutMode::Replace)
     }
 
+    /// As `put_batch`, in place of what is there.
     #[pyo3(signature = (keys, values, config=None))]
     fn upsert_batch(
         &self,
@@ -607,6 +637,7 @@ impl MooncakeStoreBase {
         self.write_batch(py, &keys, values, &config, PutMode::Replace)
     }
 
+    /// As `put_from`, in place of what is there.
     #[pyo3(signature = (key, buffer_ptr, size, config=None))]
     fn upsert_from(
         &self,
@@ -621,6 +652,7 @@ impl MooncakeStoreBase {
         self.code(done)
     }
 
+    /// As `upsert_from` for each key: a list of 0 or codes.
     #[pyo3(signature = (keys, buffer_ptrs, sizes, config=None))]
     fn batch_upsert_from(
         &self,
@@ -640,6 +672,7 @@ impl MooncakeStoreBase {
 
     // Removal.
 
+    /// Removes an object: 0, -704 when missing, -706 under a lease unless forced.
     #[pyo3(signature = (key, force=false))]
     fn remove(
         &self,
@@ -653,6 +686,7 @@ impl MooncakeStoreBase {
             .unwrap_or(INVALID)
     }
 
+    /// As `remove` for each key.
     #[pyo3(signature = (keys, force=false))]
     fn batch_remove(
         &self,
@@ -663,6 +697,7 @@ impl MooncakeStoreBase {
         self.removed(py, &keys.to_vec(), force)
     }
 
+    /// Removes what a pattern finds in its key: how many, or a code; leased ones stay unless forced.
     #[pyo3(signature = (regex_pattern, force=false))]
     fn remove_by_regex(
         &self,
@@ -679,6 +714,7 @@ impl MooncakeStoreBase {
         }
     }
 
+    /// Removes all objects of the tenant: how many, or a code; leased ones stay unless forced.
     #[pyo3(signature = (force=false))]
     fn remove_all(&self, py: Python<'_>, #[pyo3(from_py_with = truth)] force: bool) -> i64 {
         self.swept(py, &Filter::All, force)
@@ -686,6 +722,7 @@ impl MooncakeStoreBase {
 
     // Where objects are.
 
+    /// Where the replicas of an object are: a list, empty when it is missing.
     fn get_replica_desc(
         &self,
         py: Python<'_>,
@@ -695,7 +732,9 @@ impl MooncakeStoreBase {
             return Ok(Vec::new());
         };
         let keys = [key.0];
-        let found = py.detach(|| open.client.find_batch(&keys, &ExistsOptions::default()));
+        let found = released(py, || {
+            open.client.find_batch(&keys, &ExistsOptions::default())
+        });
         match found.first() {
             Some(Ok(found)) => ReplicaDescriptor::all(py, found),
             Some(Err(failure)) => {
@@ -706,6 +745,7 @@ impl MooncakeStoreBase {
         }
     }
 
+    /// As `get_replica_desc`: a dictionary by key without the missing ones.
     fn batch_get_replica_desc<'py>(
         &self,
         py: Python<'py>,
@@ -716,7 +756,9 @@ impl MooncakeStoreBase {
             return Ok(dict);
         };
         let keys = keys.to_vec();
-        let found = py.detach(|| open.client.find_batch(&keys, &ExistsOptions::default()));
+        let found = released(py, || {
+            open.client.find_batch(&keys, &ExistsOptions::default())
+        });
         for (key, found) in keys.iter().zip(&found) {
             match found {
                 Ok(found) => {
