@@ -9,10 +9,8 @@ from mooncake.store import MooncakeDistributedStore, MooncakeHostMemAllocator
 from sides import MIB, pattern
 
 
-@pytest.fixture(scope="module")
-def server(side, tmp_path_factory):
-    """A `mooncake_client` beside a master: the address thin clients dial."""
-    folder = tmp_path_factory.mktemp("node")
+def start(side, folder):
+    """A `mooncake_client` beside a master: (the address thin clients dial, the client's process, the master)."""
     master = sides.Master(side, folder)
     port = sides.free_port()
     node = sides.Process(
@@ -30,7 +28,13 @@ def server(side, tmp_path_factory):
     sides.wait_until(
         lambda: (sides.fetch(master.http + "/get_all_segments") or (0, ""))[1].strip(), 20, "the node has joined"
     )
-    yield f"127.0.0.1:{port}"
+    return f"127.0.0.1:{port}", node, master
+
+
+@pytest.fixture(scope="module")
+def server(side, tmp_path_factory):
+    address, node, master = start(side, tmp_path_factory.mktemp("node"))
+    yield address
     node.end()
     master.end()
 
@@ -163,3 +167,13 @@ def test_objects_are_seen_by_other_thin_clients(thin, server, key):
 
 def test_health_of_a_thin_client(thin):
     assert thin.health_check() == 0
+
+
+def test_health_tells_that_the_daemon_has_ended(side, tmp_path):
+    address, node, master = start(side, tmp_path)
+    client = connect(address)
+    assert client.health_check() == 0
+    node.end()
+    sides.wait_until(lambda: client.health_check() == 2, 20, "the lost daemon is noticed")
+    client.close()
+    master.end()

@@ -88,8 +88,22 @@ fn maturin(venv: &Venv, triple: &str, out: &Path) -> Command {
         .args(["build", "--quiet", "--profile", "dist", "--zig"])
         .args(["--compatibility", PLATFORM, "--target", triple, "--out"])
         .arg(out)
-        .env("CARGO_TARGET_DIR", target());
+        .env("CARGO_TARGET_DIR", target())
+        .env("RUSTFLAGS", without_machine_paths());
     command
+}
+
+/// Flags that keep the places of sources on this machine out of what is built.
+fn without_machine_paths() -> String {
+    let cargo = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+    let home = std::env::var_os("HOME").map(PathBuf::from);
+    let cargo = cargo.or_else(|| home.map(|home| home.join(".cargo")));
+    let given = std::env::var("RUSTFLAGS").ok();
+    let remap = |from: &Path, to: &str| format!("--remap-path-prefix={}={to}", from.display());
+    let mut flags: Vec<String> = given.into_iter().collect();
+    flags.push(remap(&root(), "snowskin"));
+    flags.extend(cargo.map(|cargo| remap(&cargo, "cargo")));
+    flags.join(" ")
 }
 
 /// Builds the program, as a wheel of its own, and unpacks that.
@@ -122,6 +136,8 @@ fn staged(stage: &Path) -> Result<PathBuf, String> {
     }
     let source = root().join("python/snowskin");
     copy(&source.join("src"), &package.join("src"))?;
+    std::fs::copy(source.join("README.md"), package.join("README.md"))
+        .map_err(|e| format!("README.md: {e}"))?;
     let read = std::fs::read_to_string(source.join("pyproject.toml"));
     let project = read.map_err(|e| format!("pyproject.toml: {e}"))?;
     let native = root().join("python/native/Cargo.toml");

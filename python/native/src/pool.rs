@@ -63,7 +63,7 @@ impl Pool {
     fn open(&self, py: Python<'_>) -> PyResult<Arc<Open>> {
         self.slot.get().ok_or_else(|| {
             let text = "the store is closed, or belongs to the parent of this process";
-            let failure = Failure::new(Code::UnavailableInStatus, Stage::Session, text);
+            let failure = Failure::new(Code::InvalidParams, Stage::Session, text);
             self.fail(py, &failure)
         })
     }

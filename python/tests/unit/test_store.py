@@ -161,7 +161,7 @@ def test_a_closed_store_says_so():
     store.close()
     store.close()
     assert store.closed
-    with pytest.raises(snowskin.Error, match="closed"):
+    with pytest.raises(snowskin.Invalid, match="closed"):
         store.get("k")
 
 

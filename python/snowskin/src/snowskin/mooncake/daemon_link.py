@@ -12,6 +12,7 @@ from typing import Any
 PATH = "/snowskin/describe"
 SCHEMA = "snowskin.describe/1"
 TIMEOUT_S = 4.0
+HEALTH_TIMEOUT_S = 1.0
 ANSWER_MAX = 64 << 10
 
 

@@ -140,6 +140,8 @@ __all__ = [
 # How a thin client answers for memory that it does not take, and for a daemon that is not there.
 FOREIGN_MEMORY = -1
 NO_DAEMON = -1
+# The health of a client whose peer does not answer.
+UNREACHABLE = 2
 
 
 class MooncakeDistributedStore(TensorMethods, NotYet):
@@ -153,6 +155,7 @@ class MooncakeDistributedStore(TensorMethods, NotYet):
     _thin_regions: dict[int, int]
     _is_open = False
     _is_thin = False
+    _daemon = ""
     _local_buffer_size = 0
     _http: Any = None
 
@@ -249,7 +252,20 @@ class MooncakeDistributedStore(TensorMethods, NotYet):
         with self._changing:
             code = self._start(settings, sizes["local_buffer_size"])
             self._is_thin = code == 0
+            self._daemon = server_address
         return code
+
+    def health_check(self) -> int:
+        """0: healthy, 1: not set up or closed, 2: the master does not answer, or for a thin client its daemon."""
+        health = super().health_check()
+        if health == 0 and self._is_thin:
+            from .daemon_link import HEALTH_TIMEOUT_S, NoDaemon, describe
+
+            try:
+                describe(self._daemon, HEALTH_TIMEOUT_S)
+            except NoDaemon:
+                return UNREACHABLE
+        return health
 
     def init_all(self, protocol: str, device_name: str, mount_segment_size: int) -> int:
         """The oldest form of `setup`, with the master at 127.0.0.1:50051. -600 on an open store."""
