@@ -1,4 +1,4 @@
-//! The seams between the product and the machine: time, randomness, tasks, sockets, logs, signals.
+//! The seams between the product and the machine: time, randomness, tasks, sockets, disks, logs, signals.
 //!
 //! Owns: every place where the real clock, real randomness and the network are first touched, so that the
 //! simulator and the tests can put something else there. Must never: know the protocol, read the
@@ -9,6 +9,7 @@
 
 pub mod backoff;
 pub mod clock;
+pub mod disk;
 pub mod net;
 pub mod rng;
 pub mod signal;
