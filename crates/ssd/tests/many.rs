@@ -1,4 +1,5 @@
 //! A large slot: thousands of indexes, all of them found.
+#![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
 use snowskin_ssd::format::footer::{self, Entry};
 use snowskin_ssd::format::record::{Acked, Descriptor};

@@ -1,5 +1,6 @@
 //! A log on a simulated disk, and an oracle that knows what may be read.
 #![allow(dead_code, reason = "each test binary uses its part")]
+#![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
 pub mod disk;
 
@@ -106,9 +107,9 @@ pub fn describe(id: &Incarnation, bytes: &[u8]) -> Arc<Descriptor> {
             checksum: crc64(bytes),
         },
         attributes: Attributes {
-            hard_pin: id.version.raw() % 2 == 0,
-            soft_pin: (id.version.raw() % 3 == 0).then_some(Millis(7)),
-            group: (id.version.raw() % 5 == 0).then(|| "group".into()),
+            hard_pin: id.version.raw().is_multiple_of(2),
+            soft_pin: (id.version.raw().is_multiple_of(3)).then_some(Millis(7)),
+            group: (id.version.raw().is_multiple_of(5)).then(|| "group".into()),
             data_type: id.version.raw() as u32 % 4,
         },
         sums: PieceSums::of(bytes),
@@ -285,7 +286,7 @@ impl Rig {
                         }
                         Payload::Fetched(fetch) => data.extend_from_slice(&self.copies[&fetch]),
                     }
-                    assert!(offset % 4096 == 0 && bytes % 4096 == 0);
+                    assert!(offset.is_multiple_of(4096) && bytes.is_multiple_of(4096));
                     assert!(data.len() as u64 <= bytes);
                     data.resize(bytes as usize, 0);
                     let change = Change::Write { offset, data };
