@@ -294,3 +294,114 @@ def test_bad_local_addresses_are_codes(engine, remotes):
         assert engine.read_bytes_from_buffer(address, 64) == b""
         assert engine.write_bytes_to_buffer(address, b"x" * 64, 64) == -1
     assert engine.write_bytes_to_buffer(remote.address, b"x", 2) == -1
+
+
+MAPPED = """
+import ctypes, os, sys
+from sides import pattern
+from mooncake.engine import TransferEngine
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+engine = TransferEngine()
+assert engine.initialize("127.0.0.1", "P2PHANDSHAKE", "tcp", "") == 0
+name = f"127.0.0.1:{engine.get_rpc_port()}"
+MIB = 1 << 20
+"""
+
+UNMAPPED = (
+    MAPPED
+    + """
+region = libc.mmap(None, 4 * MIB, 3, 0x22, -1, 0)
+assert engine.register_memory(region, 4 * MIB) == 0
+assert libc.munmap(region + MIB, 3 * MIB) == 0
+print(engine.get_rpc_port(), region, flush=True)
+sys.stdin.read()
+print("ends well", flush=True)
+os._exit(0)
+"""
+)
+
+
+def test_memory_that_was_unmapped_is_refused(engine, memory):
+    child = subprocess.Popen(
+        [sys.executable, "-c", UNMAPPED],
+        env={**sides.os.environ, "PYTHONPATH": str(sides.pathlib.Path(__file__).parent)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        port, address = map(int, child.stdout.readline().split())
+        name, local = f"127.0.0.1:{port}", memory(4 << 20)
+        for sync in (engine.transfer_sync_write, engine.transfer_sync_read):
+            for size in (1000, 1 << 20, 3 << 20):
+                assert sync(name, local.address, address + (1 << 20), size) == -1
+            # It goes on serving what is left.
+            assert sync(name, local.address, address, 1 << 20) == 0
+        ending, _ = child.communicate(timeout=10)
+        assert (child.returncode, ending) == (0, "ends well\n")
+    finally:
+        child.kill()
+        child.wait(10)
+
+
+@pytest.mark.ours_only("the released package ends the process")
+def test_local_memory_that_was_unmapped_is_a_code():
+    code, lines = sides.run_python(
+        MAPPED
+        + """
+import json
+here, there = (libc.mmap(None, 4 * MIB, 3, 0x22, -1, 0) for _ in range(2))
+for region in (here, there):
+    assert engine.register_memory(region, 4 * MIB) == 0
+alias = f"localhost:{engine.get_rpc_port()}"
+assert engine.transfer_sync_write(alias, here, there, 4 * MIB) == 0
+assert libc.munmap(here, 4 * MIB) == 0
+print(json.dumps([sync(peer, *pair, size)
+    for sync in (engine.transfer_sync_write, engine.transfer_sync_read)
+    for peer in (name, alias) for pair in ((here, there), (there, here)) for size in (1000, MIB, 4 * MIB)]), flush=True)
+os._exit(0)
+""",
+        seconds=20,
+    )
+    assert (code, lines) == (0, [[-1] * 24])
+
+
+def test_read_only_memory_can_be_registered_and_written_from():
+    code, lines = sides.run_python(
+        MAPPED
+        + """
+import json
+constant, there = libc.mmap(None, MIB, 1, 0x22, -1, 0), libc.mmap(None, MIB, 3, 0x22, -1, 0)
+answers = [engine.register_memory(constant, MIB), engine.register_memory(there, MIB)]
+ctypes.memset(there, 7, MIB)
+answers += [engine.transfer_sync_write(f"localhost:{engine.get_rpc_port()}", constant, there, 1000)]
+answers += [ctypes.string_at(there, 1001) == bytes(1000) + bytes([7])]
+print(json.dumps(answers), flush=True)
+os._exit(0)
+""",
+        seconds=20,
+    )
+    assert (code, lines) == (0, [[0, 0, 0, True]])
+
+
+@pytest.mark.ours_only("the released package ends the process")
+def test_read_only_memory_is_not_written():
+    code, lines = sides.run_python(
+        MAPPED
+        + """
+import json
+constant, here = libc.mmap(None, MIB, 1, 0x22, -1, 0), libc.mmap(None, MIB, 3, 0x22, -1, 0)
+assert engine.register_memory(constant, MIB) == 0 and engine.register_memory(here, MIB) == 0
+answers = []
+for peer in (name, f"localhost:{engine.get_rpc_port()}"):
+    answers += [engine.transfer_sync_read(peer, here, constant, 1000), engine.transfer_sync_write(peer, here, constant, 1000)]
+    answers += [engine.transfer_sync_read(peer, constant, here, 1000)]
+print(json.dumps(answers), flush=True)
+os._exit(0)
+""",
+        seconds=20,
+    )
+    assert (code, lines) == (0, [[0, -1, -1] * 2])

@@ -125,3 +125,67 @@ store.close()
     assert lines[0][:2] == [-600, 0] and lines[0][2] in (-600, -704)
     assert lines[2] == [0, 1, 8]
     assert lines[3] == [-600]
+
+
+GONE = """
+import ctypes, json, mmap, os, sys, tempfile
+from mooncake.store import MooncakeDistributedStore
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+size = 1 << 20
+store = MooncakeDistributedStore()
+assert store.setup("127.0.0.1", "P2PHANDSHAKE", 32 << 20, 16 << 20, "tcp", "", sys.argv[1]) == 0
+with tempfile.TemporaryFile() as file:
+    file.truncate(size)
+    anonymous, mapped = libc.mmap(None, size, 3, 0x22, -1, 0), libc.mmap(None, size, 3, 1, file.fileno(), 0)
+    for nth, (at, go) in enumerate([(anonymous, lambda: libc.munmap(anonymous, size)), (mapped, lambda: file.truncate(0))]):
+        assert store.register_buffer(at, size) == 0
+        assert store.put_from(f"gone{nth}", at, size) == 0
+        assert store.get_into(f"gone{nth}", at, size) == size
+        go()
+        answers = []
+        for n in (size, 1000):
+            answers += [store.put_from(f"new{nth}", at, n), store.get_into(f"gone{nth}", at, size)]
+        answers += [store.batch_put_from_multi_buffers([f"new{nth}"], [[at, at + 8192]], [[10, 10]])[0]]
+        print(json.dumps(answers + [store.is_exist(f"new{nth}"), store.unregister_buffer(at)]), flush=True)
+store.close()
+"""
+
+
+@pytest.mark.ours_only("the released package ends the process")
+def test_registered_memory_that_was_unmapped_is_an_error_and_no_crash(pool):
+    code, lines = sides.run_python(GONE, arguments=[pool.master.address])
+    assert (code, lines) == (0, [[-600] * 5 + [0, 0]] * 2)
+
+
+READ_ONLY = """
+import ctypes, json, sys
+from mooncake.store import MooncakeDistributedStore
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+with open(sys.argv[2], "rb") as file:
+    at = libc.mmap(None, 65536, 1, 2, file.fileno(), 0)
+store = MooncakeDistributedStore()
+assert store.setup("127.0.0.1", "P2PHANDSHAKE", 32 << 20, 16 << 20, "tcp", "", sys.argv[1]) == 0
+answers = [store.register_buffer(at, 65536), store.put_from("weights", at, 65536)]
+with open(sys.argv[2], "rb") as file:
+    answers.append(store.get("weights") == file.read())
+if sys.argv[3] == "refused":
+    # The released package writes there, which ends the process.
+    answers += [store.get_into("weights", at, 65536), "read-only" in store.last_error()["message"]]
+answers.append(store.unregister_buffer(at))
+print(json.dumps(answers), flush=True)
+store.close()
+"""
+
+
+def test_read_only_memory_can_be_registered_and_sent(pool, side, tmp_path):
+    file = tmp_path / "weights"
+    file.write_bytes(pattern(65536))
+    write = side.pick(ours="refused", peer="not tried")
+    code, lines = sides.run_python(READ_ONLY, arguments=[pool.master.address, file, write])
+    refused = side.pick(ours=[-600, True], peer=[])
+    assert (code, lines) == (0, [[0, 0, True, *refused, 0]])

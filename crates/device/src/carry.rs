@@ -2,11 +2,12 @@
 
 use std::sync::atomic::Ordering;
 
+use snowskin_memory::probe::Touch;
 use snowskin_memory::slices::{SourceSlices, TargetSlices};
 
 use crate::driver::{self, Device, Fetch, Store};
 use crate::error::DeviceError;
-use crate::kernel::memory;
+use crate::kernel::{Refused, memory};
 use crate::registry::Inner;
 use crate::resolve::{Piece, Way};
 
@@ -19,6 +20,8 @@ impl Inner {
             match &piece.way {
                 Way::Direct(region, offset) => {
                     let bytes = split(&mut room, piece)?;
+                    let probed = region.probe(*offset, piece.run.len, Touch::Read);
+                    probed.map_err(memory)?;
                     let mut source = region.source(*offset, piece.run.len).map_err(memory)?;
                     source.copy_to(&mut TargetSlices::of(bytes));
                 }
@@ -46,6 +49,8 @@ impl Inner {
             match &piece.way {
                 Way::Direct(region, offset) => {
                     let bytes = split_shared(&mut rest, piece)?;
+                    let probed = region.probe(*offset, piece.run.len, Touch::Write);
+                    probed.map_err(memory)?;
                     let mut target = region.target(*offset, piece.run.len).map_err(memory)?;
                     SourceSlices::of(bytes).copy_to(&mut target);
                 }
@@ -68,21 +73,31 @@ impl Inner {
     fn fetch_unregistered(&self, piece: &Piece, into: &mut [u8]) -> Result<(), DeviceError> {
         let address = piece.run.address;
         self.count_unregistered(piece.run);
-        let Err(error) = self.kernel.read(address, into) else {
+        let Err(error) = self.kernel.read(address, into, Refused::Fail) else {
             return Ok(());
         };
-        let device = self.device_behind(&error, piece).ok_or(error)?;
-        self.fetch_from(&device, &mut [Fetch { address, into }])
+        let DeviceError::NotMapped { .. } = error else {
+            return Err(error);
+        };
+        match self.device_behind(piece) {
+            Some(device) => self.fetch_from(&device, &mut [Fetch { address, into }]),
+            None => self.kernel.read(address, into, Refused::LookForDevices),
+        }
     }
 
     fn store_unregistered(&self, piece: &Piece, from: &[u8]) -> Result<(), DeviceError> {
         let address = piece.run.address;
         self.count_unregistered(piece.run);
-        let Err(error) = self.kernel.write(address, from) else {
+        let Err(error) = self.kernel.write(address, from, Refused::Fail) else {
             return Ok(());
         };
-        let device = self.device_behind(&error, piece).ok_or(error)?;
-        self.store_to(&device, &[Store { address, from }])
+        let DeviceError::NotMapped { .. } = error else {
+            return Err(error);
+        };
+        match self.device_behind(piece) {
+            Some(device) => self.store_to(&device, &[Store { address, from }]),
+            None => self.kernel.write(address, from, Refused::LookForDevices),
+        }
     }
 
     fn fetch_from(&self, device: &Device, parts: &mut [Fetch<'_>]) -> Result<(), DeviceError> {
@@ -102,10 +117,7 @@ impl Inner {
     }
 
     /// The device that owns memory which the processor cannot reach and nobody registered.
-    fn device_behind(&self, error: &DeviceError, piece: &Piece) -> Option<Device> {
-        let DeviceError::NotMapped { .. } = error else {
-            return None;
-        };
+    fn device_behind(&self, piece: &Piece) -> Option<Device> {
         driver::owner_of(&self.drivers.loaded(), piece.run.address)
     }
 }

@@ -55,9 +55,9 @@ pub enum DeviceError {
         /// The first byte, or page, that is not there.
         at: usize,
     },
-    /// The memory cannot be written, so nothing could be read into it.
+    /// The memory cannot be written, so nothing can be received into it.
     #[error(
-        "{len} bytes at {address:#x} are read-only (first at {at:#x}); only writable memory can be registered"
+        "{len} bytes at {address:#x} are read-only (first at {at:#x}); they can be sent, but nothing can be received into them"
     )]
     ReadOnly {
         /// Address given.

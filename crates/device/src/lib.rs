@@ -6,8 +6,10 @@
 //! or keep memory claimed past the call that uses it.
 //!
 //! **What is promised by whom.** Registered memory was mapped when it was registered; the engine
-//! promises to keep it so until it unregisters it. Memory that was not registered is never touched by
-//! the processor: the kernel or a driver copies it, and a bad address is an error.
+//! promises to keep it so until it unregisters it, and is asked about again before each operation, as
+//! far as that costs little (`snowskin_memory::probe` tells how far). Memory that was not registered is never touched by
+//! the processor but for mapped files of devices, which the kernel cannot copy: the kernel or a driver
+//! copies it, and a bad address is an error.
 //!
 //! Start reading at [`Registry`], then `resolve` (runs to regions), `carry` (the copies), [`driver`].
 #![warn(missing_docs)]

@@ -23,23 +23,57 @@ pub(crate) enum Need {
     ReadWrite,
 }
 
+/// The kernel's list.
+pub(crate) fn list() -> Result<Vec<u8>, DeviceError> {
+    std::fs::read("/proc/self/maps").map_err(|error| DeviceError::System {
+        step: "read the list of mapped memory",
+        reason: error.to_string(),
+    })
+}
+
+/// How many of the first bytes of a range are mapped files of devices, with the rights needed. Drivers
+/// give out memory so that the processor can touch and the kernel cannot copy, such as the pinned host
+/// memory of some.
+pub(crate) fn device_reach(list: &[u8], run: Run, need: Need) -> u64 {
+    let start = run.address as u64;
+    let end = start.saturating_add(run.len);
+    let mut reached = start;
+    for line in list.split(|byte| *byte == b'\n').filter_map(line_of) {
+        if line.end <= reached {
+            continue;
+        }
+        let has_rights = line.readable && (need == Need::Read || line.writable);
+        if reached >= end || line.start > reached || !has_rights || !is_of_device(line.path) {
+            break;
+        }
+        reached = line.end;
+    }
+    reached.min(end) - start
+}
+
+/// Whether a path is that of a device. Some names below `/dev` are of ordinary memory.
+fn is_of_device(path: &[u8]) -> bool {
+    let ordinary: [&[u8]; 3] = [b"shm", b"zero", b"hugepages"];
+    let name = path.strip_prefix(b"/dev/");
+    name.is_some_and(|name| !ordinary.iter().any(|start| name.starts_with(start)))
+}
+
 impl Maps {
     /// Reads the kernel's list.
     pub(crate) fn now() -> Result<Self, DeviceError> {
-        let text = std::fs::read("/proc/self/maps").map_err(|error| DeviceError::System {
-            step: "read the list of mapped memory",
-            reason: error.to_string(),
-        })?;
-        Ok(Self::parse(&text))
+        Ok(Self::parse(&list()?))
     }
 
     fn parse(text: &[u8]) -> Self {
         let mut maps = Self::default();
-        for line in text.split(|byte| *byte == b'\n') {
-            let Some((start, end, readable, writable)) = line_of(line) else {
-                continue;
-            };
-            if !readable {
+        for line in text.split(|byte| *byte == b'\n').filter_map(line_of) {
+            let Line {
+                start,
+                end,
+                writable,
+                ..
+            } = line;
+            if !line.readable {
                 continue;
             }
             match maps.ranges.last_mut() {
@@ -79,16 +113,30 @@ impl Maps {
     }
 }
 
-/// Start, end, and whether it may be read and written.
-fn line_of(line: &[u8]) -> Option<(u64, u64, bool, bool)> {
-    let mut words = line.split(|byte| *byte == b' ');
+/// One line of the list.
+struct Line<'t> {
+    start: u64,
+    end: u64,
+    readable: bool,
+    writable: bool,
+    /// Empty when there is none.
+    path: &'t [u8],
+}
+
+fn line_of(line: &[u8]) -> Option<Line<'_>> {
+    // Range, rights, offset, device, inode, path.
+    let mut words = line.splitn(6, |byte| *byte == b' ');
     let range = std::str::from_utf8(words.next()?).ok()?;
     let rights = words.next()?;
     let (start, end) = range.split_once('-')?;
-    let start = u64::from_str_radix(start, 16).ok()?;
-    let end = u64::from_str_radix(end, 16).ok()?;
     let has = |nth: usize, right: u8| rights.get(nth) == Some(&right);
-    Some((start, end, has(0, b'r'), has(1, b'w')))
+    Some(Line {
+        start: u64::from_str_radix(start, 16).ok()?,
+        end: u64::from_str_radix(end, 16).ok()?,
+        readable: has(0, b'r'),
+        writable: has(1, b'w'),
+        path: words.nth(3).unwrap_or_default().trim_ascii_start(),
+    })
 }
 
 #[cfg(test)]
@@ -124,6 +172,35 @@ mod tests {
         assert_eq!(check(0x800, 0x900, Need::Read), Err(0x800));
         assert_eq!(check(0x7fff, 2, Need::Read), Err(0x8000));
         assert_eq!(check(0x9000, u64::MAX, Need::Read), Err(0x9000));
+    }
+
+    #[test]
+    fn only_files_of_devices_are_reached_as_such_and_only_with_the_rights_needed() {
+        const TEXT: &[u8] =
+            b"1000-3000 rw-s 00000000 00:05 901                        /dev/nvidia0\n\
+            3000-4000 rw-s 00002000 00:05 77                         /dev/nvidiactl (deleted)\n\
+            4000-5000 r--s 00000000 00:05 9                          /dev/davinci3\n\
+            5000-6000 rw-s 00000000 00:01 7                          /dev/zero (deleted)\n\
+            6000-7000 rw-s 00000000 00:01 8                          /dev/shm/dev/x\n\
+            7000-8000 rw-s 00000000 00:01 8                          /dev/hugepages/x\n\
+            8000-9000 rw-p 00000000 00:00 0 \n\
+            9000-a000 rw-p 00000000 00:00 0                          [heap]\n\
+            a000-b000 rw-s 00000000 00:01 8                          /home/dev/nvidia0\n\
+            b000-c000 -w-s 00000000 00:05 9                          /dev/nvidia0\n\
+            d000-e000 rw-s 00000000 00:05 9                          /dev/infiniband/uverbs0\n";
+        let reach = |address: usize, len, need| device_reach(TEXT, Run { address, len }, need);
+        assert_eq!(reach(0x1800, 0x10, Need::ReadWrite), 0x10);
+        // Over neighbours, to where the rights or the files of devices end.
+        assert_eq!(reach(0x1800, 0x8000, Need::ReadWrite), 0x2800);
+        assert_eq!(reach(0x1800, 0x8000, Need::Read), 0x3800);
+        assert_eq!(reach(0x4000, 0x10, Need::ReadWrite), 0);
+        for ordinary in [
+            0, 0x800, 0x5000, 0x6000, 0x7000, 0x8000, 0x9000, 0xa000, 0xb000, 0xc000,
+        ] {
+            assert_eq!(reach(ordinary, 0x10, Need::Read), 0, "{ordinary:#x}");
+        }
+        assert_eq!(reach(0xd000, u64::MAX, Need::Read), 0x1000);
+        assert_eq!(reach(usize::MAX, 0x10, Need::Read), 0);
     }
 
     #[test]

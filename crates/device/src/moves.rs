@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use snowskin_memory::probe::Touch;
 use snowskin_memory::region::ExternalRegion;
 use snowskin_memory::scattered::Scattered;
 
 use crate::error::DeviceError;
 use crate::kernel::memory;
 use crate::registry::{Registry, Run};
-use crate::resolve::{Piece, Way};
+use crate::resolve::{Piece, Way, probe};
 use crate::staging::Wait;
 
 /// Bytes to send. Direct ones are the engine's memory itself; the others were copied.
@@ -75,7 +76,7 @@ impl Registry {
     /// runs on devices and, unless the registry is strict, unregistered ones are copied now.
     ///
     /// # Errors
-    /// When memory is neither registered nor mapped (or, if strict, not registered), when more bytes
+    /// When memory is not mapped, or not any more, or if strict not registered, when more bytes
     /// must be copied than can ever be staged, when staging memory does not become free in time, or
     /// when a driver refuses.
     pub fn gather(&self, runs: &[Run]) -> Result<Gather, DeviceError> {
@@ -104,7 +105,7 @@ impl Registry {
     /// Makes room to receive into runs, in order.
     ///
     /// # Errors
-    /// As [`Registry::gather`].
+    /// As [`Registry::gather`], and when memory is read-only.
     pub fn scatter(&self, runs: &[Run]) -> Result<Scatter, DeviceError> {
         self.inner
             .count_refusal(self.scatter_with(runs, Wait::Patiently))
@@ -136,7 +137,7 @@ impl Registry {
             address,
             len: into.len() as u64,
         };
-        let pieces = self.inner.pieces(&[run]);
+        let pieces = self.inner.pieces(&[run], Touch::Read);
         let result = pieces.and_then(|pieces| self.inner.fetch(&pieces, into));
         self.inner.count_refusal(result)
     }
@@ -150,16 +151,17 @@ impl Registry {
             address,
             len: from.len() as u64,
         };
-        let pieces = self.inner.pieces(&[run]);
+        let pieces = self.inner.pieces(&[run], Touch::Write);
         let result = pieces.and_then(|pieces| self.inner.store(&pieces, from));
         self.inner.count_refusal(result)
     }
 
     fn gather_with(&self, runs: &[Run], wait: Wait) -> Result<Gather, DeviceError> {
-        if let Some(list) = self.inner.direct(runs)? {
+        if let Some(list) = self.inner.direct(runs, Touch::Read)? {
             return Ok(Gather { list });
         }
-        let pieces = self.inner.pieces(runs)?;
+        let pieces = self.inner.pieces(runs, Touch::Read)?;
+        probe(&pieces, Touch::Read)?;
         let plan = Plan::new(&pieces, Stage::What);
         let mut lease = self.inner.staging.lease(plan.bytes, wait)?;
         let copied: Vec<Piece> = plan.staged.into_iter().map(|(_, piece)| piece).collect();
@@ -170,7 +172,7 @@ impl Registry {
 
     fn scatter_with(&self, runs: &[Run], wait: Wait) -> Result<Scatter, DeviceError> {
         let registry = self.clone();
-        let direct = self.inner.direct(runs)?;
+        let direct = self.inner.direct(runs, Touch::Write)?;
         if let Some(list) = direct.filter(|list| list.overlap().is_none()) {
             return Ok(Scatter {
                 registry,
@@ -179,7 +181,8 @@ impl Registry {
                 staging: None,
             });
         }
-        let pieces = self.inner.pieces(runs)?;
+        let pieces = self.inner.pieces(runs, Touch::Write)?;
+        probe(&pieces, Touch::Write)?;
         // Bytes cannot be received twice into one place, but they can be copied there one by one.
         let stage = if overlap(&pieces) {
             Stage::All

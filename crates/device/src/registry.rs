@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::RwLock;
+use snowskin_memory::probe::Touch;
 use snowskin_memory::region::ExternalRegion;
 use snowskin_types::limits::{STAGING_BYTES_MAX, STAGING_PATIENCE};
 
@@ -91,6 +92,8 @@ pub struct Region {
     pub len: u64,
     /// Where it lives.
     pub kind: Kind,
+    /// Whether bytes can be received into it. Read-only memory, such as mapped weights, can be sent.
+    pub writable: bool,
     /// Host memory for transfers. While a clone or list of it lives, the region cannot be unregistered.
     pub external: Option<ExternalRegion>,
 }
@@ -165,11 +168,12 @@ impl Registry {
         self.inner.strict
     }
 
-    /// Registers memory, and tells where it lives.
+    /// Registers memory, and tells where it lives. A region of which any page is read-only is read-only as
+    /// a whole: it can be sent, but nothing can be received into it.
     ///
     /// # Errors
-    /// When it is null, empty, overlaps a registered region, is not mapped here for reading and writing
-    /// and belongs to no device, or there are too many regions.
+    /// When it is null, empty, overlaps a registered region, is not mapped here for reading and belongs to
+    /// no device, or there are too many regions.
     pub fn register(&self, address: usize, len: u64) -> Result<Kind, DeviceError> {
         let kinds = self.register_runs(&[Run { address, len }])?;
         Ok(kinds.first().copied().unwrap_or(Kind::Host))
@@ -200,9 +204,11 @@ impl Registry {
             Some((access, entry.len, Arc::clone(&entry.users)))
         });
         let (access, len, users) = taken.ok_or(unknown)?;
-        let device = match &access {
-            Access::Host(_) => None,
-            Access::Device(device, _) => Some(device.clone()),
+        let home = match &access {
+            Access::Host(region) => Home::Host {
+                writable: region.is_writable(),
+            },
+            Access::Device(device, _) => Home::Device(device.clone()),
         };
         drop(access);
         let waited = users.wait_idle(patience);
@@ -213,7 +219,7 @@ impl Registry {
                 Ok(())
             }
             Err(users_left) => {
-                let access = access_to(Run { address, len }, device, &users)?;
+                let access = access_to(Run { address, len }, home, &users)?;
                 if let Some(entry) = table.by_base(address) {
                     entry.access = Some(access);
                 }
@@ -250,10 +256,12 @@ impl Registry {
             Access::Host(external) => (Kind::Host, Some(external.clone())),
             Access::Device(..) => (Kind::Device, None),
         };
+        let writable = external.as_ref().is_none_or(ExternalRegion::is_writable);
         Some(Region {
             base: entry.base,
             len: entry.len,
             kind,
+            writable,
             external,
         })
     }
@@ -307,24 +315,30 @@ impl Inner {
         let mut kinds = Vec::with_capacity(runs.len());
         for &run in runs {
             let mut device = device_of(run, |address| driver::owner_of(&drivers, address))?;
+            let mut writable = true;
             if device.is_none() {
                 let maps = match &maps {
                     Some(maps) => maps,
                     None => maps.insert(Maps::now()?),
                 };
-                if let Err(error) = maps.check(run, Need::ReadWrite) {
+                if maps.check(run, Need::ReadWrite).is_err() {
                     device = device_of(run, |address| driver::probe(&drivers, address))?;
                     if device.is_none() {
-                        return Err(error);
+                        maps.check(run, Need::Read)?;
+                        writable = false;
                     }
                 }
             }
-            kinds.push(match device {
-                Some(_) => Kind::Device,
-                None => Kind::Host,
+            let home = match device {
+                Some(device) => Home::Device(device),
+                None => Home::Host { writable },
+            };
+            kinds.push(match &home {
+                Home::Device(_) => Kind::Device,
+                Home::Host { .. } => Kind::Host,
             });
             let users = Arc::new(Users::default());
-            regions.push((run, access_to(run, device, &users)?, users));
+            regions.push((run, access_to(run, home, &users)?, users));
         }
         self.table.write().add(regions)?;
         Ok(kinds)
@@ -356,12 +370,23 @@ impl Inner {
     }
 }
 
+/// Where memory was found to live.
+enum Home {
+    Host { writable: bool },
+    Device(Device),
+}
+
 /// Wraps memory that was found to be there.
-fn access_to(run: Run, device: Option<Device>, users: &Arc<Users>) -> Result<Access, DeviceError> {
+fn access_to(run: Run, home: Home, users: &Arc<Users>) -> Result<Access, DeviceError> {
     let guard = Use::new(users);
-    Ok(match device {
-        Some(device) => Access::Device(device, Arc::new(guard)),
-        None => Access::Host(crate::kernel::registered(run, Box::new(guard))?),
+    Ok(match home {
+        Home::Device(device) => Access::Device(device, Arc::new(guard)),
+        Home::Host { writable } => {
+            let region = crate::kernel::registered(run, writable, Box::new(guard))?;
+            // Asked now, while it is there, so that what is answered later has a meaning.
+            region.probe(0, run.len, Touch::Read).ok();
+            Access::Host(region)
+        }
     })
 }
 

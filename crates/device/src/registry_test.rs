@@ -190,30 +190,60 @@ fn only_a_base_is_unregistered() {
 }
 
 #[test]
-fn read_only_and_half_mapped_memory_is_refused() {
+fn half_mapped_memory_is_refused() {
     let registry = open();
     let pages = Pages::new(4 * 4096);
-    registry.register(pages.address, 4 * 4096).unwrap();
-    registry.unregister(pages.address, NOW).unwrap();
-    pages.protect(8192, 4096, rustix::mm::MprotectFlags::READ);
-    let error = registry.register(pages.address, 4 * 4096).unwrap_err();
-    assert!(
-        matches!(error, DeviceError::ReadOnly { at, .. } if at == pages.address + 8192),
-        "{error}"
-    );
-    // Its bytes can be sent by copy all the same, but not be overwritten.
-    assert_eq!(
-        sent(&registry, &[run(pages.address + 8000, 300)]).unwrap(),
-        [0; 300]
-    );
-    let error = receive(&registry, &[run(pages.address + 8192, 8)], b"12345678").unwrap_err();
-    assert!(matches!(error, DeviceError::NotMapped { .. }), "{error}");
+    pages.protect(4096, 4096, rustix::mm::MprotectFlags::READ);
     pages.protect(8192, 4096, rustix::mm::MprotectFlags::empty());
     let error = registry.register(pages.address, 4 * 4096).unwrap_err();
     assert!(
         matches!(error, DeviceError::NotMapped { at, .. } if at == pages.address + 8192),
         "{error}"
     );
+}
+
+#[test]
+fn read_only_memory_is_registered_for_sending() {
+    let registry = open();
+    let pages = Pages::new(4 * 4096);
+    let base = pages.address;
+    pages.protect(8192, 4096, rustix::mm::MprotectFlags::READ);
+    // Its bytes can be sent by copy without that, but not be overwritten.
+    assert_eq!(sent(&registry, &[run(base + 8000, 300)]).unwrap(), [0; 300]);
+    let error = receive(&registry, &[run(base + 8192, 8)], b"12345678").unwrap_err();
+    assert!(matches!(error, DeviceError::NotMapped { .. }), "{error}");
+    let copies = registry.counts().unregistered_copies;
+    assert_eq!(registry.register(base, 4 * 4096), Ok(Kind::Host));
+    let region = registry.region_of(base, 4 * 4096).unwrap();
+    assert!(!region.writable && !region.external.unwrap().is_writable());
+    assert_eq!(sent(&registry, &[run(base + 8000, 300)]).unwrap(), [0; 300]);
+    let mut bytes = [1; 8];
+    registry.read(base + 8190, &mut bytes).unwrap();
+    assert_eq!(bytes, [0; 8]);
+    // It is so as a whole, also where its pages could be written.
+    for at in [base + 100, base + 8190, base + 8192] {
+        let refusal = DeviceError::ReadOnly {
+            address: at,
+            len: 8,
+            at,
+        };
+        assert_eq!(registry.scatter(&[run(at, 8)]).unwrap_err(), refusal);
+        let unregistered = base + 4 * 4096;
+        let mixed = registry.scatter(&[run(at, 8), run(unregistered, 1)]);
+        assert_eq!(mixed.unwrap_err(), refusal);
+        assert_eq!(registry.write(at, b"12345678"), Err(refusal.clone()));
+        let failure = Failure::from(refusal);
+        assert_eq!(failure.code, Code::InvalidParams);
+        assert!(failure.message.contains("read-only"), "{failure}");
+    }
+    assert_eq!(registry.counts().unregistered_copies, copies);
+    // It stays so when it cannot be unregistered.
+    let gather = registry.gather(&[run(base, 8)]).unwrap();
+    registry.unregister(base, NOW).unwrap_err();
+    drop(gather);
+    assert!(registry.scatter(&[run(base, 8)]).is_err());
+    registry.unregister(base, NOW).unwrap();
+    receive(&registry, &[run(base + 100, 8)], b"12345678").unwrap();
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use snowskin_memory::probe::{Probes, Touch};
 use snowskin_memory::region::ExternalRegion;
 use snowskin_memory::scattered::Scattered;
 
@@ -31,9 +32,14 @@ pub(crate) enum Way {
 }
 
 impl Inner {
-    /// Lists runs that are all in registered host memory; `None` when some are not.
-    pub(crate) fn direct(&self, runs: &[Run]) -> Result<Option<Scattered>, DeviceError> {
+    /// Lists runs that are all in registered host memory, which is still there; `None` when some are not.
+    pub(crate) fn direct(
+        &self,
+        runs: &[Run],
+        touch: Touch,
+    ) -> Result<Option<Scattered>, DeviceError> {
         let table = self.table.read();
+        let mut probes = Probes::new(touch);
         let mut list = Scattered::with_capacity(runs.len());
         let mut hint = 0;
         for &run in runs {
@@ -49,17 +55,23 @@ impl Inner {
                     return Ok(None);
                 };
                 let take = left.min(rest);
+                check_rights(region, address, take, touch)?;
                 list.push(region, offset, take).map_err(memory)?;
+                probes.add(region, offset, take);
                 left -= take;
                 // Inside a region, whose end is an address, so nothing is lost or wraps.
                 address += take as usize;
             }
         }
+        let due = probes.due();
+        // A page that has to be fetched from a disk shall not keep others from the table.
+        drop(table);
+        due.ask().map_err(memory)?;
         Ok(Some(list))
     }
 
     /// Takes runs apart, in order.
-    pub(crate) fn pieces(&self, runs: &[Run]) -> Result<Vec<Piece>, DeviceError> {
+    pub(crate) fn pieces(&self, runs: &[Run], touch: Touch) -> Result<Vec<Piece>, DeviceError> {
         let table = self.table.read();
         let mut pieces = Vec::with_capacity(runs.len());
         let mut hint = 0;
@@ -73,6 +85,9 @@ impl Inner {
                 if self.strict && matches!(way, Way::Unregistered) {
                     return Err(DeviceError::Unregistered { address, len });
                 }
+                if let Way::Direct(region, _) = &way {
+                    check_rights(region, address, len, touch)?;
+                }
                 pieces.push(Piece { run: part, way });
                 left -= len;
                 // The run was checked not to wrap.
@@ -80,6 +95,33 @@ impl Inner {
             }
         }
         Ok(pieces)
+    }
+}
+
+/// Asks whether the pieces in registered host memory are still there.
+pub(crate) fn probe(pieces: &[Piece], touch: Touch) -> Result<(), DeviceError> {
+    let mut probes = Probes::new(touch);
+    for piece in pieces {
+        if let Way::Direct(region, offset) = &piece.way {
+            probes.add(region, *offset, piece.run.len);
+        }
+    }
+    probes.due().ask().map_err(memory)
+}
+
+fn check_rights(
+    region: &ExternalRegion,
+    address: usize,
+    len: u64,
+    touch: Touch,
+) -> Result<(), DeviceError> {
+    match touch == Touch::Read || region.is_writable() {
+        true => Ok(()),
+        false => Err(DeviceError::ReadOnly {
+            address,
+            len,
+            at: address,
+        }),
     }
 }
 

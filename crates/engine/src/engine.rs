@@ -134,7 +134,8 @@ impl Engine {
         self.inner.counters.read()
     }
 
-    /// Registers memory for peers to read and write: all of the list or nothing.
+    /// Registers memory for peers to read and write (to read only, where it is read-only): all of the list
+    /// or nothing.
     ///
     /// # Errors
     /// When a region is null, empty, overlaps another one, or is not memory of this process or a device.

@@ -23,6 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 struct Row {
     len: u64,
     region: RegionId,
+    access: RegionAccess,
 }
 
 #[derive(Debug, Default)]
@@ -91,13 +92,7 @@ impl Table {
         let mut served = Vec::with_capacity(runs.len());
         for run in runs {
             match self.serve(*run) {
-                Ok(region) => served.push((
-                    run.address,
-                    Row {
-                        len: run.len,
-                        region,
-                    },
-                )),
+                Ok(row) => served.push((run.address, row)),
                 Err(error) => {
                     self.undo(runs, &served);
                     return Err(error);
@@ -111,10 +106,14 @@ impl Table {
     }
 
     /// Lets peers use what stands in the shared table.
-    fn serve(&self, run: Run) -> Result<RegionId, EngineError> {
+    fn serve(&self, run: Run) -> Result<Row, EngineError> {
         let Run { address, len } = run;
         let found = self.registry.region_of(address, len);
         let found = found.ok_or(DeviceError::Unknown { address })?;
+        let access = match found.writable {
+            true => RegionAccess::Both,
+            false => RegionAccess::Read,
+        };
         let memory = match (found.kind, found.external) {
             (Kind::Host, Some(external)) => RegionMemory::External(external),
             _ => RegionMemory::Foreign(Arc::new(OnDevice {
@@ -123,10 +122,15 @@ impl Table {
                 len,
             })),
         };
-        let served = self.regions.register(memory, RegionAccess::Both);
-        served.map_err(|error| EngineError::System {
+        let served = self.regions.register(memory, access);
+        let region = served.map_err(|error| EngineError::System {
             step: "serve a region",
             reason: error.to_string(),
+        })?;
+        Ok(Row {
+            len,
+            region,
+            access,
         })
     }
 
@@ -171,8 +175,7 @@ impl Table {
                     len: row.len,
                 };
                 match self.serve(run) {
-                    Ok(region) => {
-                        let row = Row { region, ..row };
+                    Ok(row) => {
                         self.rows.lock().by_base.insert(base, row);
                     }
                     Err(error) => tracing::error!(%error, "a region in use is lost to peers"),
@@ -211,7 +214,11 @@ impl Table {
             base: base as u64,
             len: row.len,
             region: row.region.0,
-            access: EngineAccess::Both,
+            access: match row.access {
+                RegionAccess::Read => EngineAccess::Read,
+                RegionAccess::Write => EngineAccess::Write,
+                RegionAccess::Both => EngineAccess::Both,
+            },
         };
         EngineDescription {
             epoch: self.regions.epoch(),

@@ -191,6 +191,47 @@ fn what_is_registered_later_is_found_by_asking_once_more() {
 }
 
 #[test]
+fn read_only_memory_is_served_for_reading() {
+    static CONSTANT: [u8; 100_000] = [7; 100_000];
+    let (a, b) = (engine(), engine());
+    let base = CONSTANT.as_ptr().expose_provenance();
+    let constant = Run {
+        address: base,
+        len: 100_000,
+    };
+    a.register(&[constant]).unwrap();
+    let alias = format!("localhost:{}", a.rpc_port());
+    let mut here = Memory::canaries(1000);
+    // From another engine, from itself, and from itself as a peer.
+    for (user, peer) in [(&b, a.session_id()), (&a, a.session_id()), (&a, alias)] {
+        here.fill(CANARY);
+        let request = request(here.address(), base as u64 + 50, 1000);
+        user.transfer(&peer, Opcode::Read, &[request], None)
+            .unwrap();
+        assert_eq!(here.bytes(), [7; 1000]);
+        here.fill(CANARY);
+        let (refused, took) = timed(user, &peer, Opcode::Write, request);
+        assert_eq!(refused.unwrap_err().number(), -1);
+        assert!(took < FAST, "{took:?}");
+    }
+    assert!(
+        std::hint::black_box(&CONSTANT)
+            .iter()
+            .all(|byte| *byte == 7)
+    );
+    // As the local side.
+    let mut there = Memory::canaries(1000);
+    b.register(&[there.run()]).unwrap();
+    let peer = b.session_id();
+    let request = request(base, there.remote(), 1000);
+    a.transfer(&peer, Opcode::Write, &[request], None).unwrap();
+    assert_eq!(there.bytes(), [7; 1000]);
+    let (refused, _) = timed(&a, &peer, Opcode::Read, request);
+    assert_eq!(refused.unwrap_err().number(), -1);
+    a.unregister(&[base]).unwrap();
+}
+
+#[test]
 fn registering_is_all_or_nothing_and_every_refusal_has_its_number() {
     let a = engine();
     let mut memory = Memory::canaries(20_000);

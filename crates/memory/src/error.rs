@@ -39,6 +39,19 @@ pub enum MemoryError {
         /// Its length.
         len: u64,
     },
+    /// Caller memory that was named is not mapped any more, or lost the rights it had.
+    #[error("{len} bytes at {address:#x} are not mapped any more (first at {at:#x})")]
+    Gone {
+        /// First byte of the range.
+        address: usize,
+        /// Its length.
+        len: u64,
+        /// The first byte, or page, that is not there.
+        at: usize,
+    },
+    /// Bytes cannot be received into memory that can only be read.
+    #[error("the memory is read-only; bytes can be sent from it, but none be received into it")]
+    ReadOnly,
     /// An atomic word must start at a multiple of eight.
     #[error("offset {offset} is not a multiple of 8")]
     Unaligned {

@@ -23,6 +23,7 @@ pub mod copy;
 pub mod error;
 pub mod limits;
 mod mapping;
+pub mod probe;
 pub mod region;
 pub mod scattered;
 pub mod segment;

@@ -6,11 +6,14 @@ use std::sync::Arc;
 
 use crate::error::MemoryError;
 use crate::mapping::range_start;
+use crate::probe::{self, Touch, Watch};
 use crate::slices::{Hold, Part, SourceSlices, TargetSlices};
 
 struct Inner {
     base: NonNull<u8>,
     len: u64,
+    writable: bool,
+    watch: Watch,
     /// Dropped after the last list over the region, an owner's handle for example.
     _keep: Option<Box<dyn Any + Send + Sync>>,
 }
@@ -59,6 +62,30 @@ impl ExternalRegion {
         len: u64,
         keep: Option<Box<dyn Any + Send + Sync>>,
     ) -> Result<Self, MemoryError> {
+        Self::wrap(address, len, true, keep)
+    }
+
+    /// As [`ExternalRegion::new`], for memory that nobody can write; it gives no targets.
+    ///
+    /// # Errors
+    /// As [`ExternalRegion::new`].
+    ///
+    /// # Safety
+    /// As [`ExternalRegion::new`], but the bytes need not be writable.
+    pub unsafe fn new_read_only(
+        address: usize,
+        len: u64,
+        keep: Option<Box<dyn Any + Send + Sync>>,
+    ) -> Result<Self, MemoryError> {
+        Self::wrap(address, len, false, keep)
+    }
+
+    fn wrap(
+        address: usize,
+        len: u64,
+        writable: bool,
+        keep: Option<Box<dyn Any + Send + Sync>>,
+    ) -> Result<Self, MemoryError> {
         let base = NonNull::new(std::ptr::with_exposed_provenance_mut::<u8>(address));
         let end = usize::try_from(len)
             .ok()
@@ -69,6 +96,8 @@ impl ExternalRegion {
                 inner: Arc::new(Inner {
                     base,
                     len,
+                    writable,
+                    watch: Watch::default(),
                     _keep: keep,
                 }),
             }),
@@ -85,6 +114,34 @@ impl ExternalRegion {
     /// Whether there is no byte.
     pub fn is_empty(&self) -> bool {
         self.inner.len == 0
+    }
+
+    /// Whether bytes can be received into it.
+    pub fn is_writable(&self) -> bool {
+        self.inner.writable
+    }
+
+    /// Whether it is the same region, not only the same memory.
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
+    pub(crate) fn watch(&self) -> &Watch {
+        &self.inner.watch
+    }
+
+    /// Asks whether a range is still mapped, about a microsecond whatever its length; see
+    /// [`crate::probe`] for what that tells.
+    ///
+    /// # Errors
+    /// [`MemoryError::Gone`], or when the range is not inside the region.
+    pub fn probe(&self, offset: u64, len: u64, touch: Touch) -> Result<(), MemoryError> {
+        let part = self.part(offset, len)?;
+        let address = part.start.addr().get();
+        probe::ask(&self.inner.watch, address, part.len, touch).map_err(|at| {
+            self.inner.watch.note_broken();
+            MemoryError::Gone { address, len, at }
+        })
     }
 
     /// Lists and clones that still refer to the memory besides this one; zero means that nothing
@@ -107,8 +164,11 @@ impl ExternalRegion {
     /// Lists a range as bytes to receive into.
     ///
     /// # Errors
-    /// When the range is not inside the region.
+    /// When the range is not inside the region, or the region is read-only.
     pub fn target(&self, offset: u64, len: u64) -> Result<TargetSlices<'static>, MemoryError> {
+        if !self.inner.writable {
+            return Err(MemoryError::ReadOnly);
+        }
         Ok(TargetSlices::new(
             vec![self.part(offset, len)?],
             self.hold(),
@@ -200,6 +260,26 @@ mod tests {
             assert!(region.target(offset, len).is_err(), "{offset} {len}");
         }
         assert!(region.target(16, 0).is_ok());
+    }
+
+    #[test]
+    fn a_read_only_region_gives_sources_and_no_targets() {
+        static BYTES: [u8; 16] = [3; 16];
+        let address = BYTES.as_ptr().expose_provenance();
+        // SAFETY: the bytes live for ever and are never written.
+        let region = unsafe { ExternalRegion::new_read_only(address, 16, None) }.unwrap();
+        assert!(!region.is_writable());
+        let source = region.source(4, 8).unwrap();
+        let mut seen = Vec::new();
+        source.visit(|run| seen.extend_from_slice(run));
+        assert_eq!(seen, [3; 8]);
+        assert!(matches!(region.target(0, 1), Err(MemoryError::ReadOnly)));
+        let mut list = crate::scattered::Scattered::new();
+        list.push(&region, 0, 4).unwrap();
+        assert!(matches!(list.target(4), Err(MemoryError::ReadOnly)));
+        let part = list.sub(1, 2).unwrap();
+        assert!(matches!(part.target(2), Err(MemoryError::ReadOnly)));
+        assert_eq!(part.source().remaining(), 2);
     }
 
     #[test]

@@ -21,6 +21,8 @@ pub struct Scattered {
     /// The share that keeps the last part.
     owner: usize,
     len: u64,
+    /// Some part cannot be received into.
+    read_only: bool,
 }
 
 // SAFETY: the parts point into regions, which `holds` keeps alive and whose makers promise that their
@@ -42,6 +44,7 @@ impl Scattered {
             holds: Arc::new(Vec::with_capacity(parts)),
             owner: 0,
             len: 0,
+            read_only: false,
         }
     }
 
@@ -61,6 +64,7 @@ impl Scattered {
         }
         let too_large = MemoryError::TooLarge { wanted: u64::MAX };
         self.len = self.len.checked_add(len).ok_or(too_large)?;
+        self.read_only |= !region.is_writable();
         let shared = self.holds.len();
         let mut near = (0..shared).rev().take(SHARES_COMPARED);
         let known = near.find(|nth| self.holds[*nth].is_of(region));
@@ -106,8 +110,11 @@ impl Scattered {
     /// Lists the first `len` bytes to receive into.
     ///
     /// # Errors
-    /// When there are fewer bytes, or two parts overlap.
+    /// When there are fewer bytes, two parts overlap, or one is of a region that is read-only.
     pub fn target(&self, len: u64) -> Result<TargetSlices<'static>, MemoryError> {
+        if self.read_only {
+            return Err(MemoryError::ReadOnly);
+        }
         let parts = self.cut(0, len)?;
         match overlap(&parts) {
             Some(Range { start, end }) => Err(MemoryError::Overlap {
@@ -129,6 +136,7 @@ impl Scattered {
             // No share has this number, so nothing is joined with the last part, which was cut.
             owner: usize::MAX,
             len,
+            read_only: self.read_only,
         })
     }
 

@@ -15,11 +15,13 @@
 use crate::transport::RegionId;
 use parking_lot::Mutex;
 use snowskin_memory::error::MemoryError;
+use snowskin_memory::probe::Touch;
 use snowskin_memory::region::ExternalRegion;
 use snowskin_memory::segment::Segment;
 use snowskin_memory::slices::{SourceSlices, TargetSlices};
 use snowskin_proto::RangeRequest;
 use snowskin_runtime::spawn::Cancel;
+use snowskin_runtime::telemetry::Seldom;
 use snowskin_types::error::{Code, Detail, Failure, Stage};
 use snowskin_types::id::Epoch;
 use std::collections::BTreeMap;
@@ -210,6 +212,7 @@ struct Inner {
     state: Mutex<State>,
     /// Told whenever an operation lets go of its range.
     released: Notify,
+    refusals: Seldom,
 }
 
 /// The regions of one process life. Clones are the same regions.
@@ -228,6 +231,7 @@ impl Regions {
                 max,
                 state: Mutex::default(),
                 released: Notify::new(),
+                refusals: Seldom::default(),
             }),
         }
     }
@@ -490,23 +494,53 @@ impl InUse {
     }
 
     /// The range itself, or what it has to be copied from.
-    pub(crate) fn source(&self) -> Result<Reached<'_, SourceSlices<'static>>, MemoryError> {
+    ///
+    /// # Errors
+    /// When the process has unmapped it without taking the region back.
+    pub(crate) fn source(&self) -> Result<Reached<'_, SourceSlices<'static>>, Failure> {
         let RangeRequest { offset, len, .. } = self.range;
-        match &self.memory {
-            RegionMemory::Segment(segment) => segment.source([(offset, len)]).map(Reached::Direct),
-            RegionMemory::External(region) => region.source(offset, len).map(Reached::Direct),
-            RegionMemory::Foreign(memory) => Ok(Reached::ByCopy(&**memory)),
-        }
+        let source = match &self.memory {
+            RegionMemory::Segment(segment) => segment.source([(offset, len)]),
+            RegionMemory::External(region) => region
+                .probe(offset, len, Touch::Read)
+                .and_then(|()| region.source(offset, len)),
+            RegionMemory::Foreign(memory) => return Ok(Reached::ByCopy(&**memory)),
+        };
+        source
+            .map(Reached::Direct)
+            .map_err(|error| self.unusable(&error))
     }
 
     /// The range itself, or what it has to be copied to.
-    pub(crate) fn target(&self) -> Result<Reached<'_, TargetSlices<'static>>, MemoryError> {
+    ///
+    /// # Errors
+    /// When the process has unmapped it without taking the region back.
+    pub(crate) fn target(&self) -> Result<Reached<'_, TargetSlices<'static>>, Failure> {
         let RangeRequest { offset, len, .. } = self.range;
-        match &self.memory {
-            RegionMemory::Segment(segment) => segment.target([(offset, len)]).map(Reached::Direct),
-            RegionMemory::External(region) => region.target(offset, len).map(Reached::Direct),
-            RegionMemory::Foreign(memory) => Ok(Reached::ByCopy(&**memory)),
+        let target = match &self.memory {
+            RegionMemory::Segment(segment) => segment.target([(offset, len)]),
+            RegionMemory::External(region) => region
+                .probe(offset, len, Touch::Write)
+                .and_then(|()| region.target(offset, len)),
+            RegionMemory::Foreign(memory) => return Ok(Reached::ByCopy(&**memory)),
+        };
+        target
+            .map(Reached::Direct)
+            .map_err(|error| self.unusable(&error))
+    }
+
+    fn unusable(&self, error: &MemoryError) -> Failure {
+        let code = match (error, self.way) {
+            (MemoryError::Gone { .. }, Way::Read) => Code::InvalidRead,
+            (MemoryError::Gone { .. }, Way::Write) => Code::InvalidParams,
+            (MemoryError::ReadOnly, _) => Code::IllegalClient,
+            _ => Code::Internal,
+        };
+        if let Some(count) = self.inner.refusals.another() {
+            tracing::warn!(count, region = self.region.0, last = %error, "peers were refused registered memory");
         }
+        let text = format!("region {}: {error}", self.region.0);
+        Failure::new(code, self.way.stage(), text)
     }
 }
 

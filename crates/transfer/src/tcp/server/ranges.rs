@@ -7,7 +7,6 @@ use crate::regions::{ForeignMemory, InUse, Reached, Way};
 use crate::tcp::counters::count;
 use crate::tcp::endpoint::Endpoint;
 use crate::tcp::runs::{Runs, begin_run};
-use snowskin_memory::error::MemoryError;
 use snowskin_memory::slices::{SourceSlices, TargetSlices};
 use snowskin_proto::{RangeRequest, WriteDone};
 use snowskin_types::error::{Code, Failure, Stage};
@@ -49,10 +48,6 @@ fn chunk_of(staging: &mut [u8], left: u64) -> &mut [u8] {
     &mut staging[..len]
 }
 
-fn unusable(error: &MemoryError, stage: Stage) -> Failure {
-    Failure::new(Code::Internal, stage, error.to_string())
-}
-
 impl<E: Endpoint> Outgoing<'_, E> {
     pub(super) async fn read_range(
         &mut self,
@@ -69,7 +64,7 @@ impl<E: Endpoint> Outgoing<'_, E> {
         let sent = match in_use.source() {
             Ok(Reached::Direct(source)) => self.send_range(id, source, &in_use).await,
             Ok(Reached::ByCopy(memory)) => self.send_copies(id, &request, memory, &in_use).await,
-            Err(error) => return self.fail(id, unusable(&error, Stage::Read)).await,
+            Err(failure) => return self.fail(id, failure).await,
         };
         if sent.is_err() {
             count(&self.shared.counters.broken);
@@ -167,7 +162,7 @@ impl<E: Endpoint> Intake<'_, E> {
                 self.receive_copies(id, &request, &in_use, &mut check, copy)
                     .await
             }
-            Err(error) => return self.refuse(id, unusable(&error, Stage::Write)).await,
+            Err(failure) => return self.refuse(id, failure).await,
         };
         // Nothing may touch the range when its use ends, and its use has ended when it is answered.
         let gone = in_use.gone();
