@@ -288,7 +288,14 @@ fn counters_and_gauges_add_up_through_a_whole_life() {
         ("snowskin_object_bytes", held as f64 * SIZE as f64),
     ];
     watch.settles("a node went", &left);
-    watch.expect("a node went", &[("snowskin_session_lost_total", 1.0)]);
+    watch.expect(
+        "a node went",
+        &[
+            ("snowskin_session_lost_total", 1.0),
+            ("snowskin_nodes_left_total", 1.0),
+            ("master_unmount_segment_requests_total", 1.0),
+        ],
+    );
     let gone = format!("segment=\"{place}\"");
     assert!(
         !watch.before.keys().any(|name| name.contains(&gone)),

@@ -191,9 +191,9 @@ impl Directory {
         // A life that has left does not return, so there is nothing to remember of it.
         if !left {
             self.forgotten.insert(id, epoch);
+            self.count(Counter::NodesForgotten, 1);
         }
         self.bury(life);
-        self.count(Counter::NodesForgotten, 1);
         self.count_incomplete();
         self.waits.recheck();
     }

@@ -565,6 +565,7 @@ fn a_node_that_leaves_is_gone_at_once_and_leaves_nothing_behind() {
     w.pass(1_000);
     assert_eq!(w.d.gauges().entries, 1);
     assert_eq!(w.counted(Counter::NodesLeft), 1);
+    assert_eq!(w.counted(Counter::NodesForgotten), 0);
     // Its address may be used by another process at once.
     w.join(1, 2);
     assert_eq!(state(&w, 1), Some(NodeState::Alive));
