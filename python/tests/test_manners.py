@@ -236,7 +236,10 @@ def test_ctrl_c_reaches_a_python_loop(pool):
         [
             sys.executable,
             "-c",
-            OPEN + "try:\n    print('ready', flush=True)\n"
+            # A process that was started in the background may begin with the signal ignored.
+            "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+            + OPEN
+            + "try:\n    print('ready', flush=True)\n"
             "    while True: store.is_exist('k'); time.sleep(0.001)\n"
             "except KeyboardInterrupt:\n    store.close(); sys.exit(7)\n",
             pool.master.address,
