@@ -87,6 +87,23 @@ impl Venv {
         )
     }
 
+    /// What the native module is built without: the interface that is stable from 3.11 on is not there
+    /// in an older interpreter.
+    fn features(&self) -> &'static [&'static str] {
+        let asked = self
+            .command("python")
+            .args(["-c", "import sys; print(sys.version_info[1])"])
+            .output();
+        let minor = asked.ok().and_then(|output| {
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            text.trim().parse::<u32>().ok()
+        });
+        match minor {
+            Some(0..11) => &["--no-default-features"],
+            _ => &[],
+        }
+    }
+
     /// Runs pip quietly.
     ///
     /// # Errors
@@ -168,6 +185,7 @@ pub fn installed(steps: &mut Steps) -> Option<Venv> {
             "maturin",
             venv.command("maturin")
                 .args(["build", "--quiet", "--profile", "release"])
+                .args(venv.features())
                 // For this machine: what other machines need is checked by `cargo xtask wheel`.
                 .args(["--auditwheel", "skip", "--interpreter"])
                 .arg(venv.program("python"))
