@@ -239,14 +239,19 @@ fn deadlines_are_kept(silence: Silence) {
         Silence::Killed => node.process.kill(),
         Silence::Swallowed => proxy.swallow(),
     }
+    let silent = |failure: &Failure| match failure.code {
+        // A dead process breaks its link, and is not named any more soon after.
+        Code::ObjectNotFound if silence == Silence::Killed => {}
+        _ => unreachable(failure),
+    };
     for limit in [Duration::from_millis(300), seconds(1), seconds(4)] {
         let mut room = Guarded::new(size);
-        unreachable(&fails_by(limit, || {
+        silent(&fails_by(limit, || {
             client.get_into("k0", room.room(), &get_within(limit))
         }));
-        unreachable(&fails_by(limit, || client.get("k1", &get_within(limit))));
+        silent(&fails_by(limit, || client.get("k1", &get_within(limit))));
         let mut part = Guarded::new(1000);
-        unreachable(&fails_by(limit, || {
+        silent(&fails_by(limit, || {
             client.get_range_into("k1", 17, part.room(), &get_within(limit))
         }));
         let start = Instant::now();
